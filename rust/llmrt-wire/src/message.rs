@@ -1,0 +1,122 @@
+//! The envelope: kinds, encoding, decoding and what can go wrong.
+
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::control::{Call, Credit, Dead, Heartbeat, Hello, Ready, Reply};
+use crate::frame::{TextFrame, TokenFrame};
+use crate::request::{Abort, Ended, Submit};
+
+/// Why bytes are not a message.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// Not msgpack, truncated, or of another shape than the kind asks.
+    #[error("malformed message of kind {kind}: {reason}")]
+    Malformed { kind: u8, reason: String },
+    /// The bytes do not begin with an array whose head is a kind.
+    #[error("not an llmrt message: {0}")]
+    NotAMessage(String),
+    /// A kind that this version does not know.
+    #[error("unknown message kind {0}")]
+    UnknownKind(u8),
+    /// Bytes behind the end of the message.
+    #[error("message of kind {kind} has {extra} bytes behind its end")]
+    TrailingBytes { kind: u8, extra: usize },
+}
+
+/// First element of a message: its kind, checked when read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tag<const KIND: u8>;
+
+impl<const KIND: u8> Serialize for Tag<KIND> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u8(KIND)
+    }
+}
+
+impl<'de, const KIND: u8> Deserialize<'de> for Tag<KIND> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u8::deserialize(deserializer)? {
+            kind if kind == KIND => Ok(Self),
+            kind => Err(D::Error::custom(format!("kind {kind} where {KIND} was expected"))),
+        }
+    }
+}
+
+macro_rules! messages {
+    ($($name:ident = $kind:literal),* $(,)?) => {
+        /// Message kinds, by their number on the wire.
+        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Kind { $($name = $kind),* }
+
+        /// Any message.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Message { $($name($name)),* }
+
+        $(impl From<$name> for Message {
+            fn from(message: $name) -> Self {
+                Self::$name(message)
+            }
+        })*
+
+        impl Message {
+            /// The bytes of one ZMQ frame.
+            pub fn encode(&self) -> Vec<u8> {
+                match self { $(Self::$name(message) => pack(message)),* }
+            }
+
+            /// Reads one ZMQ frame; never panics on foreign bytes.
+            pub fn decode(raw: &[u8]) -> Result<Self, WireError> {
+                match peek(raw)? {
+                    $($kind => unpack(raw, $kind).map(Self::$name),)*
+                    kind => Err(WireError::UnknownKind(kind)),
+                }
+            }
+
+            /// The kind of this message.
+            pub fn kind(&self) -> Kind {
+                match self { $(Self::$name(_) => Kind::$name),* }
+            }
+        }
+    };
+}
+
+messages! {
+    Hello = 0,
+    Ready = 1,
+    Dead = 2,
+    Heartbeat = 3,
+    Credit = 4,
+    Submit = 10,
+    Abort = 11,
+    Ended = 12,
+    Call = 20,
+    Reply = 21,
+    TokenFrame = 30,
+    TextFrame = 31,
+}
+
+fn pack<T: Serialize>(message: &T) -> Vec<u8> {
+    // Writing plain data into a Vec has no way to fail.
+    rmp_serde::to_vec(message).unwrap_or_default()
+}
+
+fn peek(raw: &[u8]) -> Result<u8, WireError> {
+    let mut head = raw;
+    let not = |e: &dyn std::fmt::Display| WireError::NotAMessage(e.to_string());
+    if rmp::decode::read_array_len(&mut head).map_err(|e| not(&e))? == 0 {
+        return Err(not(&"empty array"));
+    }
+    rmp::decode::read_int(&mut head).map_err(|e| not(&e))
+}
+
+fn unpack<T: DeserializeOwned>(raw: &[u8], kind: u8) -> Result<T, WireError> {
+    let mut decoder = rmp_serde::Deserializer::from_read_ref(raw);
+    let message = T::deserialize(&mut decoder)
+        .map_err(|e| WireError::Malformed { kind, reason: e.to_string() })?;
+    match decoder.get_ref().len() {
+        0 => Ok(message),
+        extra => Err(WireError::TrailingBytes { kind, extra }),
+    }
+}
