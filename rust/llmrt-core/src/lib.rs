@@ -1,1 +1,15 @@
+//! `llmrt._core`: the Rust parts of llmrt as one Python extension module. No logic of its own.
 
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use super::version;
+}
+
+/// Version of the extension module.
+#[pyfunction]
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}

@@ -1,0 +1,141 @@
+"""The shape of a model, read from ``config.json`` or GGUF metadata alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
+"""Model families that llmrt runs."""
+
+
+class ModelError(Exception):
+    """A model that cannot be served; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes and constants of a decoder-only transformer.
+
+    ``rope_scaling`` is the ``rope_type`` dictionary of Hugging Face configurations, or ``None`` for plain RoPE.
+    """
+
+    architecture: str
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    rms_norm_eps: float
+    rope_theta: float
+    rope_scaling: dict[str, Any] | None
+    tie_word_embeddings: bool
+    max_position_embeddings: int
+    attention_bias: bool
+    qk_norm: bool
+
+
+def from_hugging_face(config: Mapping[str, Any]) -> ModelConfig:
+    """Reads the dictionary of a ``config.json``. Raises :class:`ModelError` on what llmrt cannot run."""
+    architecture = config.get("model_type", "")
+    _check_architecture(architecture)
+    if config.get("use_sliding_window") or (architecture == "mistral" and config.get("sliding_window")):
+        raise ModelError("sliding-window attention is not supported; use a model that attends to its whole context")
+    if config.get("hidden_act", "silu") != "silu":
+        raise ModelError(f"activation {config['hidden_act']!r} is not supported; models with 'silu' are")
+    if config.get("quantization_config"):
+        raise ModelError("quantised safetensors are not supported; use the unquantised model or a GGUF file")
+    if config.get("mlp_bias"):
+        raise ModelError("mlp_bias is not supported")
+    try:
+        heads = int(config["num_attention_heads"])
+        hidden = int(config["hidden_size"])
+        theta, scaling = _rope(config)
+        return ModelConfig(
+            architecture=architecture,
+            hidden_size=hidden,
+            intermediate_size=int(config["intermediate_size"]),
+            num_layers=int(config["num_hidden_layers"]),
+            num_heads=heads,
+            num_kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_dim=int(config.get("head_dim") or hidden // heads),
+            vocab_size=int(config["vocab_size"]),
+            rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+            rope_theta=theta,
+            rope_scaling=scaling,
+            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+            max_position_embeddings=int(config["max_position_embeddings"]),
+            attention_bias=bool(config.get("attention_bias", architecture == "qwen2")),
+            qk_norm=architecture == "qwen3",
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"config.json is incomplete or malformed: {error!r}") from error
+
+
+def from_gguf(get: Callable[[str], Any], tensor_names: frozenset[str]) -> ModelConfig:
+    """Reads GGUF metadata through ``get(key)``, which gives ``None`` for an absent key.
+
+    Raises :class:`ModelError` on what llmrt cannot run.
+    """
+    architecture = get("general.architecture") or ""
+    _check_architecture(architecture)
+
+    def need(key: str) -> Any:
+        value = get(f"{architecture}.{key}")
+        if value is None:
+            raise ModelError(f"the GGUF file lacks {architecture}.{key}")
+        return value
+
+    heads = int(need("attention.head_count"))
+    hidden = int(need("embedding_length"))
+    vocab = get(f"{architecture}.vocab_size")
+    if vocab is None:
+        vocab = len(get("tokenizer.ggml.tokens") or ())
+    return ModelConfig(
+        architecture=architecture,
+        hidden_size=hidden,
+        intermediate_size=int(need("feed_forward_length")),
+        num_layers=int(need("block_count")),
+        num_heads=heads,
+        num_kv_heads=int(get(f"{architecture}.attention.head_count_kv") or heads),
+        head_dim=int(get(f"{architecture}.attention.key_length") or hidden // heads),
+        vocab_size=int(vocab),
+        rms_norm_eps=float(need("attention.layer_norm_rms_epsilon")),
+        rope_theta=float(get(f"{architecture}.rope.freq_base") or 10000.0),
+        rope_scaling=_gguf_rope_scaling(get, architecture),
+        tie_word_embeddings="output.weight" not in tensor_names,
+        max_position_embeddings=int(need("context_length")),
+        attention_bias="blk.0.attn_q.bias" in tensor_names,
+        qk_norm="blk.0.attn_q_norm.weight" in tensor_names,
+    )
+
+
+def _check_architecture(architecture: str) -> None:
+    if architecture not in ARCHITECTURES:
+        raise ModelError(f"model type {architecture!r} is not supported; llmrt runs {', '.join(ARCHITECTURES)}")
+
+
+def _rope(config: Mapping[str, Any]) -> tuple[float, dict[str, Any] | None]:
+    """Newer files write ``rope_parameters``, older ones ``rope_theta`` and ``rope_scaling``."""
+    parameters = config.get("rope_parameters")
+    scaling = dict(parameters if parameters else config.get("rope_scaling") or {})
+    theta = float(scaling.pop("rope_theta", None) or config.get("rope_theta") or 10000.0)
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind == "default":
+        return theta, None
+    if kind not in ("linear", "llama3"):
+        raise ModelError(f"rope scaling {kind!r} is not supported; 'linear' and 'llama3' are")
+    scaling["rope_type"] = kind
+    return theta, scaling
+
+
+def _gguf_rope_scaling(get: Callable[[str], Any], architecture: str) -> dict[str, Any] | None:
+    kind = get(f"{architecture}.rope.scaling.type")
+    if kind in (None, "none"):
+        return None
+    if kind != "linear":
+        raise ModelError(f"rope scaling {kind!r} of the GGUF file is not supported; 'linear' is")
+    return {"rope_type": "linear", "factor": float(get(f"{architecture}.rope.scaling.factor") or 1.0)}
