@@ -38,6 +38,10 @@ class PageGrant(msgspec.Struct, array_like=True):
 class StepPlan(msgspec.Struct, array_like=True):
     """One step. ``freed`` is applied first, then ``starts``, then ``grants``, then the rows are computed.
 
+    A slot may be freed and started by one plan. Freeing a free slot does nothing: after a failed step the
+    scheduler frees every slot that the failed plans touched. ``grants`` of a start may name pages that other
+    slots read too (a shared prefix): their tokens lie before ``begin`` and are never written again.
+
     ``slots``, ``begin`` and ``count`` are u32 columns of one value a row, ``sample`` has one byte a row.
     A slot stands in at most one row.
     """
@@ -83,6 +87,9 @@ class Executor(Protocol):
 
     def collect(self) -> StepResult:
         """Waits for the oldest launched step."""
+
+    def recover(self) -> bool:
+        """After ``launch`` or ``collect`` raised: drops every launched plan. True when later plans can run."""
 
     def close(self) -> None:
         """Gives memory and processes back."""

@@ -1,0 +1,1 @@
+"""The scheduler process: links, scheduler and executor in one loop."""
