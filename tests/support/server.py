@@ -1,0 +1,110 @@
+"""A real llmrt-serve process, started for tests and stopped without leaving anything behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+START_TIMEOUT = 90.0
+_ADDRESS = re.compile(r"listening on http://([0-9.]+):(\d+)")
+
+
+def wait_for(condition: Callable[[], Any], what: str, timeout: float = 30.0) -> Any:
+    """Returns the first true value of ``condition``; fails with ``what`` after ``timeout`` seconds."""
+    end = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"timed out waiting for {what}")
+        time.sleep(0.01)
+    return value
+
+
+class Server:
+    """``llmrt-serve`` on a free port of the loopback interface."""
+
+    def __init__(self, *flags: str, env: dict[str, str] | None = None, command: list[str] | None = None) -> None:
+        self.log_path = Path(tempfile.mkstemp(prefix="llmrt-test-", suffix=".log")[1])
+        command = command or [sys.executable, "-m", "llmrt.cli.serve"]
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*command, "--port", "0", *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+            )
+        try:
+            host, port = wait_for(self._address, "the listening line", START_TIMEOUT)
+            self.host, self.port = host, int(port)
+            self.url = f"http://{host}:{port}"
+            wait_for(self._ready, "/ready", START_TIMEOUT)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def _alive(self) -> None:
+        if self.process.poll() is not None:
+            raise AssertionError(f"llmrt-serve ended with {self.process.returncode}:\n{self.log}")
+
+    def _address(self) -> tuple[str, str] | None:
+        self._alive()
+        match = _ADDRESS.search(self.log)
+        return match.groups() if match else None  # type: ignore[return-value]
+
+    def _ready(self) -> bool:
+        self._alive()
+        return httpx2.get(f"{self.url}/ready").status_code == 200
+
+    def children(self) -> list[int]:
+        """Process ids of the server's direct children."""
+        pid = self.process.pid
+        found = []
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            found += [int(child) for child in task.read_text().split()]
+        return found
+
+    def metrics(self) -> dict[str, float]:
+        """Samples of ``/metrics`` by name, summed over labels."""
+        sums: dict[str, float] = {}
+        for line in httpx2.get(f"{self.url}/metrics").text.splitlines():
+            if line and not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                name = name.split("{", 1)[0]
+                sums[name] = sums.get(name, 0.0) + float(value)
+        return sums
+
+    def wait_idle(self) -> dict[str, float]:
+        """Waits until no request runs or waits; returns the metrics."""
+
+        def idle() -> dict[str, float] | None:
+            now = self.metrics()
+            busy = now["llmrt_num_requests_running"] + now["llmrt_num_requests_waiting"]
+            return now if busy == 0 else None
+
+        return wait_for(idle, "the server to be idle")
+
+    def stop(self, sig: int = signal.SIGTERM, timeout: float = 30.0) -> int:
+        """Stops the server and returns its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(sig)
+            try:
+                self.process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError(f"llmrt-serve did not stop in {timeout} s:\n{self.log}") from None
+        return self.process.returncode
