@@ -33,7 +33,9 @@ impl<'de> Deserialize<'de> for FinishReason {
             1 => Ok(Self::Length),
             2 => Ok(Self::Abort),
             3 => Ok(Self::Error),
-            other => Err(serde::de::Error::custom(format!("unknown finish reason {other}"))),
+            other => Err(serde::de::Error::custom(format!(
+                "unknown finish reason {other}"
+            ))),
         }
     }
 }

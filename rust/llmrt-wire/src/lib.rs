@@ -16,7 +16,7 @@ mod request;
 
 pub use column::{Column, Scalar};
 pub use control::{Call, Credit, Dead, Heartbeat, Hello, Ready, Reply};
-pub use frame::{First, Finished, FinishReason, Opened, Outcome, TextFrame, TokenFrame};
+pub use frame::{FinishReason, Finished, First, Opened, Outcome, TextFrame, TokenFrame};
 pub use message::{Kind, Message, Tag, WireError};
 pub use request::{Abort, Ended, Output, Request, RequestId, Sampling, Submit};
 

@@ -38,7 +38,9 @@ impl<'de, const KIND: u8> Deserialize<'de> for Tag<KIND> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match u8::deserialize(deserializer)? {
             kind if kind == KIND => Ok(Self),
-            kind => Err(D::Error::custom(format!("kind {kind} where {KIND} was expected"))),
+            kind => Err(D::Error::custom(format!(
+                "kind {kind} where {KIND} was expected"
+            ))),
         }
     }
 }
@@ -113,8 +115,10 @@ fn peek(raw: &[u8]) -> Result<u8, WireError> {
 
 fn unpack<T: DeserializeOwned>(raw: &[u8], kind: u8) -> Result<T, WireError> {
     let mut decoder = rmp_serde::Deserializer::from_read_ref(raw);
-    let message = T::deserialize(&mut decoder)
-        .map_err(|e| WireError::Malformed { kind, reason: e.to_string() })?;
+    let message = T::deserialize(&mut decoder).map_err(|e| WireError::Malformed {
+        kind,
+        reason: e.to_string(),
+    })?;
     match decoder.get_ref().len() {
         0 => Ok(message),
         extra => Err(WireError::TrailingBytes { kind, extra }),

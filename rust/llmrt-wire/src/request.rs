@@ -61,22 +61,22 @@ impl fmt::Debug for RequestId {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
     /// 0 is greedy: the lowest id among the largest logits.
-    pub temperature: f32,
-    pub top_p: f32,
+    pub temperature: f64,
+    pub top_p: f64,
     /// 0 is off.
     pub top_k: u32,
-    pub min_p: f32,
+    pub min_p: f64,
     /// Absent: the scheduler draws one.
     pub seed: Option<u64>,
     pub max_tokens: u32,
     pub min_tokens: u32,
     pub ignore_eos: bool,
     pub stop_token_ids: Vec<u32>,
-    pub presence_penalty: f32,
-    pub frequency_penalty: f32,
+    pub presence_penalty: f64,
+    pub frequency_penalty: f64,
     /// 1 is off.
-    pub repetition_penalty: f32,
-    pub logit_bias: Vec<(u32, f32)>,
+    pub repetition_penalty: f64,
+    pub logit_bias: Vec<(u32, f64)>,
 }
 
 impl Default for Sampling {
@@ -113,7 +113,12 @@ pub struct Output {
 
 impl Default for Output {
     fn default() -> Self {
-        Self { stop: Vec::new(), include_stop: false, skip_special_tokens: true, min_tokens: 0 }
+        Self {
+            stop: Vec::new(),
+            include_stop: false,
+            skip_special_tokens: true,
+            min_tokens: 0,
+        }
     }
 }
 
