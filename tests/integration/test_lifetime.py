@@ -1,0 +1,143 @@
+"""Requests whose client leaves, in every phase; counters return to zero and others are unharmed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from typing import Any
+
+import httpx2
+import pytest
+from support.server import Server, wait_for
+
+COMPLETIONS = "/v1/completions"
+LONG: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 4096, "ignore_eos": True, "stream": True}
+
+
+def http(server: Server, http2: bool = False) -> httpx2.Client:
+    return httpx2.Client(base_url=server.url, http1=not http2, http2=http2, timeout=120)
+
+
+@pytest.mark.parametrize("http2", [False, True])
+def test_leave_after_the_first_chunk(server: Server, http2: bool) -> None:
+    sibling: dict[str, Any] = {"prompt": "The sky is", "max_tokens": 48, "temperature": 0, "ignore_eos": True}
+    with http(server, http2) as client:
+        expected = client.post(COMPLETIONS, json=sibling).json()["choices"][0]["text"]
+        before = server.wait_idle()
+        answers: list[str] = []
+        with client.stream("POST", COMPLETIONS, json=LONG) as response:
+            lines = response.iter_lines()
+            assert next(lines).startswith("data: {")
+            thread = threading.Thread(
+                target=lambda: answers.append(client.post(COMPLETIONS, json=sibling).json()["choices"][0]["text"])
+            )
+            thread.start()
+        thread.join()
+        after = server.wait_idle()
+    assert answers == [expected]
+    made = after["llmrt_generation_tokens_total"] - before["llmrt_generation_tokens_total"]
+    assert made < 1000, "the request whose client left ran on"
+
+
+def test_leave_while_queued_and_while_prefilling() -> None:
+    server = Server("--max-num-seqs", "1", "--max-num-batched-tokens", "64", "--kv-cache-memory", "0.6")
+    try:
+        with http(server) as client, http(server) as other:
+            prefilling = {"prompt": [7] * 8000, "max_tokens": 1, "stream": True}
+            with client.stream("POST", COMPLETIONS, json=prefilling):
+                wait_for(lambda: server.metrics()["llmrt_num_requests_running"] == 1, "the prefill to run")
+                with other.stream("POST", COMPLETIONS, json=LONG):
+                    wait_for(lambda: server.metrics()["llmrt_num_requests_waiting"] == 1, "a request to wait")
+                wait_for(lambda: server.metrics()["llmrt_num_requests_waiting"] == 0, "the queue to be empty")
+                assert server.metrics()["llmrt_num_requests_running"] == 1
+            server.wait_idle()
+            assert server.metrics()["llmrt_kv_cache_usage_perc"] == 0
+            quick = client.post(COMPLETIONS, json={"prompt": "Hello", "max_tokens": 2})
+            assert quick.status_code == 200 and quick.json()["usage"]["completion_tokens"] == 2
+    finally:
+        assert server.stop() == 0, server.log
+
+
+def test_abort_races_the_last_token(server: Server) -> None:
+    with http(server) as client:
+        for tokens in range(1, 9):
+            body = {**LONG, "max_tokens": tokens}
+            with client.stream("POST", COMPLETIONS, json=body) as response:
+                for line, _ in zip(response.iter_lines(), range(2 * tokens - 1), strict=False):
+                    assert line == "" or line.startswith("data: ")
+    after = server.wait_idle()
+    assert after["llmrt_kv_cache_usage_perc"] == 0
+
+
+def test_many_requests_end_once_each_and_leak_nothing(server: Server) -> None:
+    server.wait_idle()
+    done: list[int] = []
+
+    def one(number: int) -> None:
+        body = {**LONG, "prompt": f"Story number {number}", "max_tokens": 4 + number % 5}
+        with http(server, http2=number % 2 == 0) as client, client.stream("POST", COMPLETIONS, json=body) as response:
+            events = [line for line in response.iter_lines() if line]
+        assert events[-1] == "data: [DONE]"
+        reasons = [json.loads(event[6:])["choices"][0]["finish_reason"] for event in events[:-1]]
+        assert [reason for reason in reasons if reason] == ["length"]
+        done.append(number)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == list(range(24))
+    assert server.wait_idle()["llmrt_kv_cache_usage_perc"] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_drains_and_leaves_nothing(number: int) -> None:
+    server = Server("--kv-cache-memory", "0.2", "--shutdown-timeout", "20")
+    children = server.children()
+    assert len(children) == 2
+    with http(server) as client, client.stream("POST", COMPLETIONS, json={**LONG, "max_tokens": 64}) as response:
+        lines = response.iter_lines()
+        assert next(lines).startswith("data: {")
+        server.process.send_signal(number)
+        events = [line for line in lines if line]
+    assert events[-1] == "data: [DONE]"
+    assert json.loads(events[-2][6:])["choices"][0]["finish_reason"] == "length"
+    assert server.stop() == 0, server.log
+    for child in children:
+        wait_for(lambda child=child: not alive(child), f"child {child} to be gone")
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_killed_supervisor_takes_its_children_along() -> None:
+    server = Server("--kv-cache-memory", "0.2")
+    children = server.children()
+    server.stop(signal.SIGKILL)
+    for child in children:
+        wait_for(lambda child=child: not alive(child), f"child {child} to be gone")
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{server.url}/health")
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_dead_core_ends_open_streams_with_an_error(victim: int) -> None:
+    import os
+
+    server = Server("--kv-cache-memory", "0.2")
+    with http(server) as client, client.stream("POST", COMPLETIONS, json=LONG) as response:
+        lines = response.iter_lines()
+        assert next(lines).startswith("data: {")
+        os.kill(server.children()[victim], signal.SIGKILL)
+        events = [line for line in lines if line.startswith("data: ")]
+    assert events[-1] == "data: [DONE]"
+    assert json.loads(events[-2][6:])["error"]["message"]
+    wait_for(lambda: server.process.poll() is not None, "the supervisor to end")
+    assert server.process.returncode != 0
