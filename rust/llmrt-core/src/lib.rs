@@ -1,9 +1,13 @@
 //! `llmrt._core`: the Rust parts of llmrt as one Python extension module. No logic of its own.
 
+mod gguf;
+
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use super::gguf::GgufFile;
     #[pymodule_export]
     use super::version;
 }
