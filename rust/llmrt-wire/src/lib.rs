@@ -17,7 +17,7 @@ mod request;
 pub use column::{Column, Scalar};
 pub use control::{Call, Credit, Dead, Heartbeat, Hello, Ready, Reply};
 pub use frame::{FinishReason, Finished, First, Opened, Outcome, TextFrame, TokenFrame};
-pub use message::{Kind, Message, Tag, WireError};
+pub use message::{Kind, Message, Tag, WireError, greeting_version};
 pub use request::{Abort, Ended, Output, Request, RequestId, Sampling, Submit};
 
 /// Version of the protocol described here; peers with another one are refused.

@@ -113,6 +113,17 @@ fn peek(raw: &[u8]) -> Result<u8, WireError> {
     rmp::decode::read_int(&mut head).map_err(|e| not(&e))
 }
 
+/// Version that a `Hello` or `Ready` speaks, even if this process cannot read the rest of it.
+pub fn greeting_version(raw: &[u8]) -> Option<u16> {
+    let mut head = raw;
+    let fields = rmp::decode::read_array_len(&mut head).ok()?;
+    let kind: u8 = rmp::decode::read_int(&mut head).ok()?;
+    if fields < 2 || (kind != Kind::Hello as u8 && kind != Kind::Ready as u8) {
+        return None;
+    }
+    rmp::decode::read_int(&mut head).ok()
+}
+
 fn unpack<T: DeserializeOwned>(raw: &[u8], kind: u8) -> Result<T, WireError> {
     let mut decoder = rmp_serde::Deserializer::from_read_ref(raw);
     let message = T::deserialize(&mut decoder).map_err(|e| WireError::Malformed {

@@ -1,0 +1,288 @@
+//! The sending end's protocol, without I/O: greeting, credit, window, liveness.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use llmrt_wire::{Dead, Heartbeat, Hello, Message, Ready, VERSION, greeting_version};
+use tokio::sync::{Notify, mpsc, watch};
+
+use crate::{Identity, LinkOptions, PeerState, SendError};
+
+/// Messages from the peer that wait for their reader; calls are rare.
+const INCOMING: usize = 256;
+
+/// Outgoing half of one connection.
+pub(crate) trait Pipe: Send {
+    /// Queues one frame without waiting; false when the connection is lost.
+    fn push(&mut self, frame: Vec<u8>) -> bool;
+}
+
+/// Bytes on their way, and the heartbeats whose echo acknowledges them.
+#[derive(Default)]
+struct Window {
+    sent: u64,
+    acknowledged: u64,
+    sequence: u64,
+    /// Heartbeats without an echo: sequence, and `sent` when they left.
+    marks: VecDeque<(u64, u64)>,
+}
+
+impl Window {
+    fn has_room(&self, bytes: usize, limit: usize) -> bool {
+        // A frame larger than the whole window passes alone.
+        let open = self.sent - self.acknowledged;
+        open == 0 || open + bytes as u64 <= limit as u64
+    }
+
+    /// Whether enough left since the last heartbeat that another one should ask for an acknowledgement.
+    fn is_due(&self, limit: usize) -> bool {
+        let marked = self.marks.back().map_or(self.acknowledged, |mark| mark.1);
+        self.sent - marked >= limit as u64 / 4
+    }
+
+    fn mark(&mut self) -> u64 {
+        self.sequence += 1;
+        self.marks.push_back((self.sequence, self.sent));
+        self.sequence
+    }
+
+    fn acknowledge(&mut self, sequence: u64) {
+        while let Some(&(first, sent)) = self.marks.front() {
+            if first > sequence {
+                break;
+            }
+            self.acknowledged = sent;
+            self.marks.pop_front();
+        }
+    }
+}
+
+/// What belongs to the current connection.
+#[derive(Default)]
+struct Lane {
+    pipe: Option<Box<dyn Pipe>>,
+    ready: bool,
+    closed: bool,
+    credit: u64,
+    window: Window,
+}
+
+/// Protocol state that an outbox and its driver share.
+pub(crate) struct Sender {
+    identity: Identity,
+    options: LinkOptions,
+    lane: Mutex<Lane>,
+    state: watch::Sender<PeerState>,
+    /// Wakes the driver when a send found the connection lost.
+    broken: Notify,
+    incoming: mpsc::Sender<Message>,
+    taken: Mutex<Option<mpsc::Receiver<Message>>>,
+}
+
+impl Sender {
+    pub(crate) fn new(identity: Identity, options: LinkOptions) -> Arc<Self> {
+        let (incoming, receiver) = mpsc::channel(INCOMING);
+        Arc::new(Self {
+            identity,
+            options,
+            lane: Mutex::default(),
+            state: watch::Sender::new(PeerState::Connecting),
+            broken: Notify::new(),
+            incoming,
+            taken: Mutex::new(Some(receiver)),
+        })
+    }
+
+    pub(crate) fn options(&self) -> &LinkOptions {
+        &self.options
+    }
+
+    pub(crate) fn state(&self) -> watch::Receiver<PeerState> {
+        self.state.subscribe()
+    }
+
+    pub(crate) fn incoming(&self) -> Option<mpsc::Receiver<Message>> {
+        self.taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    /// Resolves when a send found the connection lost.
+    pub(crate) async fn broken(&self) {
+        self.broken.notified().await;
+    }
+
+    pub(crate) fn send(&self, message: &Message) -> Result<(), SendError> {
+        let cost = credit_cost(message);
+        {
+            // Most refusals are known before the work of encoding.
+            let lane = self.lane();
+            if !lane.ready {
+                return Err(SendError::NotReady);
+            }
+            if cost > lane.credit {
+                return Err(SendError::Full);
+            }
+        }
+        let frame = message.encode();
+        let mut lane = self.lane();
+        if !lane.ready {
+            return Err(SendError::NotReady);
+        }
+        if cost > lane.credit || !lane.window.has_room(frame.len(), self.options.window) {
+            return Err(SendError::Full);
+        }
+        lane.credit -= cost;
+        lane.window.sent += frame.len() as u64;
+        let delivered = lane.push(frame)
+            && (!lane.window.is_due(self.options.window) || self.beat_on(&mut lane));
+        if delivered {
+            return Ok(());
+        }
+        lane.ready = false;
+        drop(lane);
+        self.broken.notify_one();
+        Err(SendError::NotReady)
+    }
+
+    /// Takes over a fresh connection and greets on it.
+    pub(crate) fn attach(&self, pipe: Box<dyn Pipe>) {
+        let hello = Message::from(Hello {
+            version: VERSION,
+            role: self.identity.role.clone(),
+            index: self.identity.index,
+            incarnation: self.identity.incarnation,
+            tag: Default::default(),
+        });
+        let mut lane = self.lane();
+        if lane.closed {
+            return;
+        }
+        *lane = Lane {
+            pipe: Some(pipe),
+            ..Lane::default()
+        };
+        lane.push(hello.encode());
+    }
+
+    /// Forgets the connection. Who never reached the peer stays `Connecting`.
+    pub(crate) fn detach(&self, reason: &str) {
+        let mut lane = self.lane();
+        lane.pipe = None;
+        lane.ready = false;
+        if !lane.closed {
+            drop(lane);
+            tracing::info!(role = self.identity.role, reason, "link lost");
+            self.set_dead(reason);
+        }
+    }
+
+    /// Asks the peer for a sign of life; false when the connection is lost.
+    pub(crate) fn beat(&self) -> bool {
+        let mut lane = self.lane();
+        !lane.ready || self.beat_on(&mut lane)
+    }
+
+    fn beat_on(&self, lane: &mut Lane) -> bool {
+        let beat = Message::from(Heartbeat {
+            incarnation: self.identity.incarnation,
+            sequence: lane.window.mark(),
+            tag: Default::default(),
+        });
+        lane.push(beat.encode())
+    }
+
+    /// Handles one frame of the peer; an error ends the connection.
+    pub(crate) fn handle(&self, raw: &[u8]) -> Result<(), String> {
+        match Message::decode(raw) {
+            Ok(Message::Ready(ready)) => self.welcomed(ready),
+            Ok(Message::Dead(dead)) => Err(dead.reason),
+            Ok(Message::Credit(credit)) => {
+                let mut lane = self.lane();
+                lane.credit = lane.credit.saturating_add(credit.count.into());
+                Ok(())
+            }
+            Ok(Message::Heartbeat(beat)) => {
+                self.lane().window.acknowledge(beat.sequence);
+                Ok(())
+            }
+            Ok(message) => {
+                if self.incoming.try_send(message).is_err() {
+                    tracing::warn!("a message of the peer found no reader and was dropped");
+                }
+                Ok(())
+            }
+            Err(error) => match greeting_version(raw) {
+                Some(version) if version != VERSION => Err(other_version(version)),
+                _ => {
+                    tracing::warn!(%error, "malformed frame dropped");
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    fn welcomed(&self, ready: Ready) -> Result<(), String> {
+        if ready.version != VERSION {
+            return Err(other_version(ready.version));
+        }
+        let mut lane = self.lane();
+        lane.ready = lane.pipe.is_some();
+        lane.credit = ready.credit.into();
+        drop(lane);
+        self.state.send_replace(PeerState::Ready {
+            incarnation: ready.incarnation,
+            info: ready.info.into(),
+        });
+        Ok(())
+    }
+
+    /// Says `Dead` and refuses everything from now on.
+    pub(crate) fn close(&self, reason: &str) {
+        let mut lane = self.lane();
+        if std::mem::replace(&mut lane.closed, true) {
+            return;
+        }
+        let dead = Message::from(Dead {
+            incarnation: self.identity.incarnation,
+            reason: reason.to_owned(),
+            tag: Default::default(),
+        });
+        lane.push(dead.encode());
+        lane.pipe = None;
+        lane.ready = false;
+        drop(lane);
+        self.set_dead(reason);
+    }
+
+    fn set_dead(&self, reason: &str) {
+        self.state.send_replace(PeerState::Dead {
+            reason: reason.into(),
+        });
+    }
+
+    fn lane(&self) -> MutexGuard<'_, Lane> {
+        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lane {
+    fn push(&mut self, frame: Vec<u8>) -> bool {
+        self.pipe.as_mut().is_some_and(|pipe| pipe.push(frame))
+    }
+}
+
+fn credit_cost(message: &Message) -> u64 {
+    match message {
+        Message::Submit(submit) => submit.requests.len() as u64,
+        _ => 0,
+    }
+}
+
+/// What both ends say about a peer of another version.
+pub(crate) fn other_version(version: u16) -> String {
+    format!(
+        "the peer speaks wire version {version}, this process {VERSION}: run the same llmrt on both ends"
+    )
+}
