@@ -1,0 +1,73 @@
+"""Collects what the next TokenFrame says."""
+
+from __future__ import annotations
+
+from array import array
+
+from llmrt import wire
+from llmrt.scheduler.request import Request
+
+PROMPT_TAIL = 16
+"""Prompt tokens that the detokenizer is told, at most."""
+
+
+class FrameBuilder:
+    """Rows of the next frame. ``ids``, ``counts`` and ``tokens`` are filled directly where it must be fast."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.counts: list[int] = []
+        self.tokens: list[int] = []
+        self._opened: list[wire.Opened] = []
+        self._first: list[wire.First] = []
+        self._finished: list[wire.Finished] = []
+
+    def open(self, request: Request) -> None:
+        """Introduces a request to the detokenizer, once."""
+        if not request.opened:
+            request.opened = True
+            tail = request.tokens[max(0, request.prompt_tokens - PROMPT_TAIL) : request.prompt_tokens]
+            self._opened.append(wire.Opened(request.id, wire.u32(tail), request.output))
+
+    def first(self, request: Request, now_ns: int) -> None:
+        """The last row has the request's first token."""
+        self.open(request)
+        request.first_sent = True
+        queued = (request.scheduled_ns - request.arrived_ns) // 1000
+        prefill = (now_ns - request.scheduled_ns) // 1000
+        self._first.append(wire.First(len(self.ids) - 1, request.cached_tokens, queued, prefill))
+
+    def finish_row(self, outcome: wire.Outcome) -> None:
+        """The last row's request has ended."""
+        self._finished.append(wire.Finished(len(self.ids) - 1, outcome))
+
+    def finish(self, request: Request, outcome: wire.Outcome) -> None:
+        """A request has ended without a token in this frame."""
+        self.open(request)
+        self._end_only(request.id, outcome)
+
+    def refuse(self, request: wire.Request, message: str) -> None:
+        """A request ends before it was taken in."""
+        self._opened.append(wire.Opened(request.id, b"", request.output))
+        self._end_only(request.id, wire.Outcome(wire.ERROR, status=400, message=message))
+
+    def _end_only(self, id: int, outcome: wire.Outcome) -> None:
+        self.ids.append(id)
+        self.counts.append(0)
+        self.finish_row(outcome)
+
+    def take(self, step: int) -> wire.TokenFrame | None:
+        """The frame, or ``None`` when it would say nothing."""
+        if not self.ids:
+            return None
+        frame = wire.TokenFrame(
+            step=step,
+            opened=self._opened,
+            ids=wire.u64(self.ids),
+            counts=wire.u32(self.counts),
+            tokens=wire.u32(array("I", self.tokens)),
+            first=self._first,
+            finished=self._finished,
+        )
+        self.__init__()  # type: ignore[misc]
+        return frame

@@ -1,0 +1,363 @@
+"""The scheduler: takes requests in, plans steps, reads their results, says what became of each request.
+
+There is no prefill and no decode phase. Each request has tokens it *has* and tokens *computed*, and every step
+spends a token budget on closing the gaps (the idea of vLLM's v1 scheduler; see ``budget.py``).
+
+:meth:`Scheduler.schedule` and :meth:`Scheduler.update` are independent: a second step may be planned before the
+results of the first are read, because a plan names positions, not token values.
+
+Memory. A request gets the pages of all its tokens when it is admitted, one more whenever it outgrows them. When no
+page can be had, the last of the running requests in the policy's order gives up its own and waits to be computed
+again (preemption by recompute). Nothing waits while holding pages. This makes strict progress: every preemption
+pays for a page boundary that another request crosses for good, and a request enters again only when the pages for
+all its tokens, and one more for each request that runs, can be had.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from llmrt import wire
+from llmrt.cache.pages import NULL_PAGE, PAGE_SIZE, CacheError, PagePool, pages_for
+from llmrt.cache.prefix import Node, PrefixCache
+from llmrt.scheduler import budget, policy
+from llmrt.scheduler.budget import Rows
+from llmrt.scheduler.frames import FrameBuilder
+from llmrt.scheduler.plan import ExecutorInfo, PageGrant, SlotStart, StepPlan, StepResult
+from llmrt.scheduler.queue import WaitingQueue
+from llmrt.scheduler.request import NO_SLOT, Limits, Rejected, Request, accept
+from llmrt.scheduler.stats import Counters
+
+log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Owns requests, queue, batch, pages and prefix cache. Single-threaded; never blocks."""
+
+    def __init__(
+        self,
+        info: ExecutorInfo,
+        eos_token_ids: Iterable[int] = (),
+        *,
+        schedule_policy: str = "fcfs",
+        max_num_seqs: int = 64,
+        max_num_batched_tokens: int = 512,
+        enable_prefix_caching: bool = True,
+        model: str = "",
+        seed: int | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """``seed`` makes the seeds of unseeded requests repeatable; ``clock`` counts nanoseconds.
+
+        Raises ``ValueError`` for an executor or option that cannot work.
+        """
+        if info.page_size != PAGE_SIZE:
+            raise ValueError(f"the executor has pages of {info.page_size} tokens, the cache of {PAGE_SIZE}")
+        pool = PagePool(info.num_pages)
+        # The last token of a sequence is never computed, so it needs no room.
+        capacity = pool.total * PAGE_SIZE + 1
+        self.limits = Limits(
+            max_model_len=min(info.max_model_len, capacity),
+            vocab_size=info.vocab_size,
+            max_num_seqs=min(max_num_seqs, info.num_slots),
+            max_num_batched_tokens=max_num_batched_tokens,
+        )
+        if min(self.limits.max_num_seqs, max_num_batched_tokens) < 1:
+            raise ValueError("max_num_seqs, max_num_batched_tokens and the executor's slots must be at least 1")
+        self.cache = PrefixCache(pool, model, enable_prefix_caching)
+        self.counters = Counters()
+        self._policy = policy.by_name(schedule_policy)
+        self._eos = frozenset(eos_token_ids)
+        self._clock = clock
+        self._seeds = random.Random(seed)
+        self._requests: dict[int, Request] = {}
+        self._waiting = WaitingQueue(self._policy, lambda request: len(self._match(request)))
+        self._running: list[Request] = []
+        self._free_slots = list(reversed(range(self.limits.max_num_seqs)))
+        self._launched: deque[tuple[int, Rows]] = deque()
+        self._frames = FrameBuilder()
+        self._step = 0
+        self._arrivals = 0
+        self._freed: list[int] = []
+        self._starts: list[SlotStart] = []
+        self._grants: list[PageGrant] = []
+
+    # Requests come and go
+
+    def add(self, request: wire.Request) -> bool:
+        """Takes a request in; one that can never run gets its error with the next frame.
+
+        False when a request of this id still lives: an answer could not say which of the two it means, so the
+        second is dropped.
+        """
+        if request.id in self._requests:
+            log.error("request %016x was submitted twice; the second is dropped", request.id)
+            return False
+        self._arrivals += 1
+        try:
+            accepted = accept(request, self.limits, self._eos, self._arrivals, self._clock())
+        except Rejected as reason:
+            self._frames.refuse(request, str(reason))
+            self.counters.finished[wire.ERROR] += 1
+            return True
+        if accepted.sampling.seed is None:
+            accepted.sampling.seed = self._seeds.getrandbits(64)
+        self._requests[request.id] = accepted
+        self._waiting.push(accepted)
+        return True
+
+    def abort(self, ids: Iterable[int]) -> None:
+        """The clients of these requests have left. Slots and pages are free at once; unknown ids are ignored."""
+        self._end(ids, wire.Outcome(wire.ABORT))
+
+    def ended(self, ids: Iterable[int]) -> None:
+        """The detokenizer found a stop string. As :meth:`abort`, but the requests ended well."""
+        self._end(ids, wire.Outcome(wire.STOP))
+
+    def _end(self, ids: Iterable[int], outcome: wire.Outcome) -> None:
+        for id in ids:
+            request = self._requests.get(id)
+            if request is not None:
+                self._frames.finish(request, outcome)
+                self._drop(request, outcome)
+
+    def fail(self, message: str, status: int = 500) -> None:
+        """The executor failed: every running request ends with an error, those that wait go on waiting."""
+        outcome = wire.Outcome(wire.ERROR, status=status, message=message)
+        self._end([request.id for request in self._running], outcome)
+        self._launched.clear()
+        self._starts, self._grants = [], []
+        # Nobody knows which part of the failed plans was carried out.
+        self._freed = list(range(self.limits.max_num_seqs))
+        for request in self._waiting:
+            request.length = len(request.tokens)
+
+    def _drop(self, request: Request, outcome: wire.Outcome) -> None:
+        request.finished = True
+        del self._requests[request.id]
+        self.counters.finished[outcome.reason] += 1
+        if request.slot == NO_SLOT:
+            self._waiting.remove(request)
+        else:
+            self._running.remove(request)
+            self._leave_slot(request)
+
+    def _leave_slot(self, request: Request) -> None:
+        self.cache.release(request.pages)
+        self._freed.append(request.slot)
+        self._free_slots.append(request.slot)
+        request.slot = NO_SLOT
+        request.pages = []
+        request.room = request.computed = request.published = request.watch = 0
+        request.node = None
+
+    # Planning
+
+    def schedule(self) -> StepPlan | None:
+        """Plans the next step and counts it as launched; ``None`` when there is nothing to compute."""
+        self._grow()
+        if len(self._waiting):
+            self._admit()
+        rows = budget.spend(self.limits.max_num_batched_tokens, self._running)
+        if not rows.slots:
+            return None
+        self._step += 1
+        self._launched.append((self._step, rows))
+        plan = rows.plan(self._step, self._freed, self._starts, self._grants)
+        self._freed, self._starts, self._grants = [], [], []
+        return plan
+
+    def _grow(self) -> None:
+        """Gives a page to each running request that has outgrown its own, taking from the back of the order."""
+        for request in [r for r in self._running if r.room < r.length < r.stop_at]:
+            while request.slot != NO_SLOT and not self.cache.available:
+                self._preempt(self._running[-1])
+            if request.slot != NO_SLOT:
+                self._grant(request, self.cache.allocate(1, request.pages[-1]))
+
+    def _grant(self, request: Request, pages: list[int]) -> None:
+        request.pages += pages
+        request.room = len(request.pages) * PAGE_SIZE
+        self._grants.append(PageGrant(request.slot, wire.u32(pages)))
+
+    def _preempt(self, request: Request) -> None:
+        self.counters.preemptions += 1
+        self._running.remove(request)
+        slot = request.slot
+        self._leave_slot(request)
+        self._starts = [start for start in self._starts if start.slot != slot]
+        self._grants = [grant for grant in self._grants if grant.slot != slot]
+        request.admissions += 1
+        self._waiting.push(request)
+
+    def _admit(self) -> None:
+        """Lets waiting requests run, strictly in order: one that does not fit blocks those behind it."""
+        while len(self._waiting):
+            left = self.limits.max_num_batched_tokens - sum(r.length - r.computed for r in self._running)
+            request = self._waiting.head(self.cache.version)
+            # A sampled token that is not read back yet would be missing from the slot's start.
+            if not request.settled or not self._make_room(request, left):
+                return
+            self._start(self._waiting.pop())
+
+    def _make_room(self, request: Request, left: int) -> bool:
+        """Whether ``request`` can be admitted, after displacing running requests that come after it if that helps."""
+        if left > 0 and self._fits(request, 0, 0):
+            return True
+        if not self._policy.static or not self._running or self._running[-1].key < request.key:
+            return False
+        victims = self._victims(request, left)
+        for victim in victims:
+            self._preempt(victim)
+        # What a victim shared with ``request`` was counted as gained, so look again.
+        return bool(victims) and self._fits(request, 0, 0)
+
+    def _victims(self, request: Request, left: int) -> list[Request]:
+        """The fewest from the back of the order, all of them after ``request``, whose leaving lets it in."""
+        refs = self.cache.pool.refs
+        pages = 0
+        victims: list[Request] = []
+        for victim in reversed(self._running):
+            if victim.key < request.key:
+                break
+            victims.append(victim)
+            pages += sum(refs[page] == 1 for page in victim.pages)
+            left += victim.length - victim.computed
+            if left > 0 and self._fits(request, pages, len(victims)):
+                return victims
+        return []
+
+    def _fits(self, request: Request, pages: int, slots: int) -> bool:
+        """Whether ``request`` fits once ``pages`` pages and ``slots`` slots more were free."""
+        if not self._free_slots and not slots:
+            return False
+        nodes = self._match(request)
+        need = pages_for(request.length) - len(nodes) + self.cache.resting(nodes)
+        headroom = len(self._running) - slots
+        return need + headroom <= self.cache.available + pages
+
+    def _match(self, request: Request) -> list[Node]:
+        self.cache.chain(request.hashes, request.tokens, request.salt)
+        return self.cache.match(request.hashes, request.length)
+
+    def _start(self, request: Request) -> None:
+        nodes = self._match(request)
+        cached = self.cache.hold(nodes)
+        fresh = self.cache.allocate(pages_for(request.length) - len(cached), cached[-1] if cached else NULL_PAGE)
+        request.slot = self._free_slots.pop()
+        request.computed = len(cached) * PAGE_SIZE
+        request.published = len(cached)
+        request.node = nodes[-1] if nodes else None
+        if not request.scheduled_ns:
+            request.scheduled_ns = self._clock()
+            request.cached_tokens = request.computed
+            self.cache.stats.queries += request.length
+            self.cache.stats.hits += request.computed
+        tokens = wire.u32(request.tokens)
+        self._starts.append(SlotStart(request.slot, request.prompt_tokens, tokens, request.sampling))
+        self._grant(request, cached + fresh)
+        insort(self._running, request, key=lambda r: r.key)
+
+    # Results
+
+    def update(self, result: StepResult) -> wire.TokenFrame | None:
+        """Reads the results of the oldest launched step; returns what there is to tell the detokenizer.
+
+        Raises ``ValueError`` when the result is not of that step.
+        """
+        step, rows = self._launched.popleft() if self._launched else (0, Rows())
+        tokens = wire.u32s(result.tokens)
+        if result.step != step or len(tokens) != len(rows.sampled):
+            raise ValueError(
+                f"step {step} samples {len(rows.sampled)} tokens, the result is {len(tokens)} of step {result.step}"
+            )
+        for request, computed, admissions in rows.chunks:
+            if request.slot != NO_SLOT and request.admissions == admissions:
+                self._publish(request, computed)
+        frames = self._frames
+        ids, counts, out = frames.ids, frames.counts, frames.tokens
+        for request, token in zip(rows.sampled, tokens, strict=True):
+            if request.finished:
+                continue
+            request.tokens.append(token)
+            ids.append(request.id)
+            counts.append(1)
+            out.append(token)
+            if len(request.tokens) >= request.watch or token in request.stops:
+                self._consider(request, token)
+        self.counters.generated_tokens += len(out)
+        return frames.take(step)
+
+    def take_frame(self) -> wire.TokenFrame | None:
+        """What there is to tell the detokenizer outside of a step: requests that ended while none ran."""
+        return self._frames.take(self._step)
+
+    def _consider(self, request: Request, token: int) -> None:
+        """The token just appended is the request's first or last, or completes the computation of a page."""
+        if not request.first_sent:
+            self._frames.first(request, self._clock())
+            self.counters.prompt_tokens += request.prompt_tokens
+        length = len(request.tokens)
+        if request.slot != NO_SLOT:
+            self._publish(request, length - 1)
+        # The ranks ban stop tokens before min_tokens; this keeps the promise whatever they do.
+        if token in request.stops and request.generated > request.sampling.min_tokens:
+            self._finish(request, wire.Outcome(wire.STOP, stop_token=token))
+        elif length >= request.stop_at:
+            self._finish(request, wire.Outcome(wire.LENGTH))
+        else:
+            request.watch_next()
+
+    def _finish(self, request: Request, outcome: wire.Outcome) -> None:
+        self._frames.finish_row(outcome)
+        self._drop(request, outcome)
+
+    def _publish(self, request: Request, computed: int) -> None:
+        """Makes the pages of the first ``computed`` tokens findable by later requests."""
+        end = computed // PAGE_SIZE
+        if end <= request.published:
+            return
+        if self.cache.enabled:
+            self.cache.chain(request.hashes, request.tokens, request.salt)
+            request.node = self.cache.publish(request.hashes, request.pages, request.published, end, request.node)
+        request.published = end
+
+    # State
+
+    @property
+    def has_work(self) -> bool:
+        """Requests run or wait, or a step is launched."""
+        return bool(self._requests or self._launched)
+
+    def stats(self) -> dict[str, float]:
+        """Gauges and counters, by the names of the metrics they feed."""
+        pool = self.cache.pool
+        return {
+            "num_requests_running": len(self._running),
+            "num_requests_waiting": len(self._waiting),
+            "kv_cache_usage_perc": pool.held / pool.total,
+            "prefix_cache_queries_total": self.cache.stats.queries,
+            "prefix_cache_hits_total": self.cache.stats.hits,
+            **self.counters.as_dict(),
+            "steps_total": self._step,
+        }
+
+    def verify(self) -> None:
+        """Checks all books against each other. Raises :class:`~llmrt.cache.pages.CacheError`."""
+        self.cache.verify()
+        held = [page for request in self._running for page in request.pages]
+        if sum(self.cache.pool.refs) != len(held):
+            raise CacheError(f"the pool counts {sum(self.cache.pool.refs)} holders, requests hold {len(held)} pages")
+        slots = sorted([request.slot for request in self._running] + self._free_slots)
+        if slots != list(range(self.limits.max_num_seqs)):
+            raise CacheError(f"slots in use and free are {slots}")
+        keys = [request.key for request in self._running]
+        if keys != sorted(keys) or any(request.pages or request.slot != NO_SLOT for request in self._waiting):
+            raise CacheError("the running requests are out of order, or a waiting one holds pages")
+        if len(self._running) + len(self._waiting) != len(self._requests):
+            raise CacheError("a request neither runs nor waits")
