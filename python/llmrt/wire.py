@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
-from typing import Union
+from typing import Annotated
 
 import msgspec
 
@@ -26,8 +26,16 @@ class WireError(ValueError):
     """Bytes that are not a message: malformed, truncated or of an unknown kind."""
 
 
-class _Part(msgspec.Struct, array_like=True):
-    """Base of the structures inside messages."""
+U8 = Annotated[int, msgspec.Meta(ge=0, le=0xFF)]
+U16 = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+U32 = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF_FFFF)]
+U64 = Annotated[int, msgspec.Meta(ge=0)]
+I32 = Annotated[int, msgspec.Meta(ge=-0x8000_0000, le=0x7FFF_FFFF)]
+Reason = Annotated[int, msgspec.Meta(ge=STOP, le=ERROR)]
+
+
+class _Part(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """Base of messages and of the structures inside them."""
 
 
 class Sampling(_Part):
@@ -35,17 +43,17 @@ class Sampling(_Part):
 
     temperature: float = 1.0
     top_p: float = 1.0
-    top_k: int = 0
+    top_k: U32 = 0
     min_p: float = 0.0
-    seed: int | None = None
-    max_tokens: int = 16
-    min_tokens: int = 0
+    seed: U64 | None = None
+    max_tokens: U32 = 16
+    min_tokens: U32 = 0
     ignore_eos: bool = False
-    stop_token_ids: list[int] = []
+    stop_token_ids: list[U32] = []
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
-    logit_bias: list[tuple[int, float]] = []
+    logit_bias: list[tuple[U32, float]] = []
 
 
 class Output(_Part):
@@ -54,134 +62,140 @@ class Output(_Part):
     stop: list[str] = []
     include_stop: bool = False
     skip_special_tokens: bool = True
-    min_tokens: int = 0
+    min_tokens: U32 = 0
 
 
 class Request(_Part):
     """One generation: ``prompt`` is a u32 column of at least one token id."""
 
-    id: int
+    id: U64
     prompt: bytes
     sampling: Sampling
     output: Output
-    priority: int = 0
+    priority: I32 = 0
     cache_salt: str = ""
+
+    def __post_init__(self) -> None:
+        _whole("prompt", self.prompt, 4)
 
 
 class Opened(_Part):
     """A request as the detokenizer must know it; ``prompt_tail`` is a u32 column of at most 16 ids."""
 
-    id: int
+    id: U64
     prompt_tail: bytes
     output: Output
+
+    def __post_init__(self) -> None:
+        _whole("prompt_tail", self.prompt_tail, 4)
 
 
 class First(_Part):
     """What is known of a request with its first token; times in microseconds."""
 
-    row: int
-    cached_tokens: int
-    queue_us: int
-    prefill_us: int
+    row: U32
+    cached_tokens: U32
+    queue_us: U64
+    prefill_us: U64
 
 
 class Outcome(_Part):
     """How a request ended. ``status`` is the HTTP status that fits an error, else 0."""
 
-    reason: int
-    stop_token: int | None = None
+    reason: Reason
+    stop_token: U32 | None = None
     stop_string: str | None = None
-    status: int = 0
+    status: U16 = 0
     message: str = ""
 
 
 class Finished(_Part):
     """The request of this row has ended; it appears in no later frame."""
 
-    row: int
+    row: U32
     outcome: Outcome
 
 
-class Hello(msgspec.Struct, array_like=True, tag=0):
+class Hello(_Part, tag=0):
     """First message of a connecting peer."""
 
-    version: int
+    version: U16
     role: str
-    index: int
-    incarnation: int
+    index: U32
+    incarnation: U64
 
 
-class Ready(msgspec.Struct, array_like=True, tag=1):
+class Ready(_Part, tag=1):
     """Answer to :class:`Hello`; ``info`` is a JSON object or empty."""
 
-    version: int
-    incarnation: int
-    credit: int
+    version: U16
+    incarnation: U64
+    credit: U32
     info: str
 
 
-class Dead(msgspec.Struct, array_like=True, tag=2):
+class Dead(_Part, tag=2):
     """Death notice: nothing comes from this peer any more."""
 
-    incarnation: int
+    incarnation: U64
     reason: str
 
 
-class Heartbeat(msgspec.Struct, array_like=True, tag=3):
+class Heartbeat(_Part, tag=3):
     """Sign of life, sent by both ends of a link; the receiver echoes it."""
 
-    incarnation: int
-    sequence: int
+    incarnation: U64
+    sequence: U64
 
 
-class Credit(msgspec.Struct, array_like=True, tag=4):
+class Credit(_Part, tag=4):
     """``count`` more requests may be submitted on this link."""
 
-    count: int
+    count: U32
 
 
-class Submit(msgspec.Struct, array_like=True, tag=10):
+class Submit(_Part, tag=10):
     """New requests. Costs one credit each."""
 
     requests: list[Request]
 
 
-class Abort(msgspec.Struct, array_like=True, tag=11):
+class Abort(_Part, tag=11):
     """Requests whose client has left. Needs no credit."""
 
-    ids: list[int]
+    ids: list[U64]
 
 
-class Ended(msgspec.Struct, array_like=True, tag=12):
+class Ended(_Part, tag=12):
     """Detokenizer to scheduler: a stop string ended these requests."""
 
-    ids: list[int]
+    ids: list[U64]
 
 
-class Call(msgspec.Struct, array_like=True, tag=20):
+class Call(_Part, tag=20):
     """A control call; ``arguments`` is JSON."""
 
-    call: int
+    call: U64
     method: str
     arguments: str
 
 
-class Reply(msgspec.Struct, array_like=True, tag=21):
+class Reply(_Part, tag=21):
     """Answer to a :class:`Call`; ``value`` is JSON, an error message when not ``ok``."""
 
-    call: int
+    call: U64
     ok: bool
     value: str
 
 
-class TokenFrame(msgspec.Struct, array_like=True, tag=30):
+class TokenFrame(_Part, tag=30):
     """Scheduler to detokenizer: what one step produced.
 
     ``ids`` (u64) has one row for each request that got tokens or ended, ``counts`` (u32) the number of
     its tokens, ``tokens`` (u32) all rows' tokens end to end.
     """
 
-    step: int
+    step: U64
     opened: list[Opened]
     ids: bytes
     counts: bytes
@@ -189,14 +203,22 @@ class TokenFrame(msgspec.Struct, array_like=True, tag=30):
     first: list[First]
     finished: list[Finished]
 
+    def check(self) -> None:
+        """Raises :class:`WireError` when the columns do not fit together; :func:`decode` has checked already."""
+        rows = _rows(self)
+        tokens = len(u32s(self.tokens))
+        if tokens != sum(u32s(self.counts)):
+            raise WireError(f"{tokens} tokens where the counts add up to {sum(u32s(self.counts))}")
+        _check_marks(rows, self.first, self.finished)
 
-class TextFrame(msgspec.Struct, array_like=True, tag=31):
+
+class TextFrame(_Part, tag=31):
     """Detokenizer to one entry worker: the text of one step.
 
     ``ends`` (u32) holds the end of each row's text in the UTF-8 bytes of ``text``.
     """
 
-    step: int
+    step: U64
     ids: bytes
     counts: bytes
     ends: bytes
@@ -204,10 +226,24 @@ class TextFrame(msgspec.Struct, array_like=True, tag=31):
     first: list[First]
     finished: list[Finished]
 
+    def check(self) -> None:
+        """Raises :class:`WireError` when the columns do not fit together; :func:`decode` has checked already."""
+        rows = _rows(self)
+        ends = u32s(self.ends)
+        if len(ends) != rows:
+            raise WireError(f"{len(ends)} ends for {rows} rows")
+        text = self.text.encode()
+        start = 0
+        for end in ends:
+            if not start <= end <= len(text) or _is_inside_character(text, end):
+                raise WireError(f"end {end} is behind {start}, outside the text or inside a character")
+            start = end
+        if start != len(text):
+            raise WireError(f"{len(text) - start} bytes of text belong to no row")
+        _check_marks(rows, self.first, self.finished)
 
-Message = Union[
-    Hello, Ready, Dead, Heartbeat, Credit, Submit, Abort, Ended, Call, Reply, TokenFrame, TextFrame
-]
+
+Message = Hello | Ready | Dead | Heartbeat | Credit | Submit | Abort | Ended | Call | Reply | TokenFrame | TextFrame
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
@@ -219,11 +255,55 @@ def encode(message: Message) -> bytes:
 
 
 def decode(raw: bytes | memoryview) -> Message:
-    """Reads one ZMQ frame. Raises :class:`WireError` on anything that is not a message."""
+    """Reads one ZMQ frame. Raises :class:`WireError` on anything that is not a message.
+
+    A message has exactly one encoding; other spellings of it (a shorter array, a wider integer) are refused, so
+    that both twins always read the same bytes in the same way.
+    """
     try:
-        return _decoder.decode(raw)
+        message = _decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise WireError(str(error)) from error
+    if isinstance(message, (TokenFrame, TextFrame)):
+        message.check()
+    if _encoder.encode(message) != raw:
+        raise WireError(f"{type(message).__name__} is not in its canonical form")
+    return message
+
+
+def greeting_version(raw: bytes | memoryview) -> int | None:
+    """Version that a ``Hello`` or ``Ready`` speaks, even if this process cannot read the rest of it."""
+    try:
+        fields = msgspec.msgpack.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    if not isinstance(fields, list) or len(fields) < 2 or fields[0] not in (0, 1):
+        return None
+    version = fields[1]
+    return version if isinstance(version, int) and 0 <= version <= 0xFFFF else None
+
+
+def _whole(name: str, column: bytes, width: int) -> None:
+    if len(column) % width:
+        raise WireError(f"column {name} of {len(column)} bytes is not whole")
+
+
+def _rows(frame: TokenFrame | TextFrame) -> int:
+    rows, counts = len(u64s(frame.ids)), len(u32s(frame.counts))
+    if rows != counts:
+        raise WireError(f"{counts} counts for {rows} rows")
+    return rows
+
+
+def _is_inside_character(text: bytes, at: int) -> bool:
+    """Whether ``at`` points to a continuation byte of UTF-8."""
+    return at < len(text) and text[at] & 0xC0 == 0x80
+
+
+def _check_marks(rows: int, first: list[First], finished: list[Finished]) -> None:
+    for row in (*(mark.row for mark in first), *(mark.row for mark in finished)):
+        if row >= rows:
+            raise WireError(f"row {row} of {rows}")
 
 
 def _pack(code: str, values: Iterable[int | float]) -> bytes:

@@ -8,12 +8,14 @@
 //! The protocol version travels in [`Hello`] and [`Ready`], which open every
 //! link; a receiver answers another version with [`Dead`] and drops the peer.
 
+mod check;
 mod column;
 mod control;
 mod frame;
 mod message;
 mod request;
 
+pub use check::FrameError;
 pub use column::{Column, Scalar};
 pub use control::{Call, Credit, Dead, Heartbeat, Hello, Ready, Reply};
 pub use frame::{FinishReason, Finished, First, Opened, Outcome, TextFrame, TokenFrame};

@@ -3,6 +3,7 @@
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::check::FrameError;
 use crate::control::{Call, Credit, Dead, Heartbeat, Hello, Ready, Reply};
 use crate::frame::{TextFrame, TokenFrame};
 use crate::request::{Abort, Ended, Submit};
@@ -19,6 +20,12 @@ pub enum WireError {
     /// A kind that this version does not know.
     #[error("unknown message kind {0}")]
     UnknownKind(u8),
+    /// Readable, but not the bytes that [`Message::encode`] makes of it.
+    #[error("message of kind {kind} is not in its canonical form")]
+    NotCanonical { kind: u8 },
+    /// Columns that do not fit together, see [`FrameError`].
+    #[error("message of kind {kind}: {reason}")]
+    Inconsistent { kind: u8, reason: FrameError },
     /// Bytes behind the end of the message.
     #[error("message of kind {kind} has {extra} bytes behind its end")]
     TrailingBytes { kind: u8, extra: usize },
@@ -68,11 +75,10 @@ macro_rules! messages {
                 match self { $(Self::$name(message) => pack(message)),* }
             }
 
-            /// Reads one ZMQ frame; never panics on foreign bytes.
-            pub fn decode(raw: &[u8]) -> Result<Self, WireError> {
-                match peek(raw)? {
+            fn read(raw: &[u8], kind: u8) -> Result<Self, WireError> {
+                match kind {
                     $($kind => unpack(raw, $kind).map(Self::$name),)*
-                    kind => Err(WireError::UnknownKind(kind)),
+                    _ => Err(WireError::UnknownKind(kind)),
                 }
             }
 
@@ -97,6 +103,27 @@ messages! {
     Reply = 21,
     TokenFrame = 30,
     TextFrame = 31,
+}
+
+impl Message {
+    /// Reads one ZMQ frame; never panics on foreign bytes.
+    ///
+    /// A message has exactly one encoding; other spellings of it (a nested map, a wider integer) are refused, so
+    /// that both twins always read the same bytes in the same way. Columns of frames fit together.
+    pub fn decode(raw: &[u8]) -> Result<Self, WireError> {
+        let kind = peek(raw)?;
+        let message = Self::read(raw, kind)?;
+        match &message {
+            Self::TokenFrame(frame) => frame.check(),
+            Self::TextFrame(frame) => frame.check(),
+            _ => Ok(()),
+        }
+        .map_err(|reason| WireError::Inconsistent { kind, reason })?;
+        if message.encode() != raw {
+            return Err(WireError::NotCanonical { kind });
+        }
+        Ok(message)
+    }
 }
 
 fn pack<T: Serialize>(message: &T) -> Vec<u8> {
