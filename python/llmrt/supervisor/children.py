@@ -1,0 +1,57 @@
+"""Child processes: started with their configuration on an inherited descriptor, stopped without leftovers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+
+from llmrt import topology
+
+KILL_AFTER = 5.0
+"""Seconds that a child gets between SIGTERM and SIGKILL."""
+
+
+class Child:
+    """A Python module run as a process; it reads its JSON configuration from the descriptor named in its argument."""
+
+    def __init__(self, name: str, module: str, configuration: bytes, environment: Mapping[str, str] | None = None):
+        self.name = name
+        descriptor = topology.descriptor_of(configuration)
+        try:
+            # A session of its own: a terminal's interrupt reaches the supervisor alone, which decides.
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module, str(descriptor)],
+                pass_fds=[descriptor],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, **(environment or {})},
+            )
+        finally:
+            os.close(descriptor)
+
+    def ended(self) -> str | None:
+        """How the process ended, ``None`` while it runs."""
+        code = self.process.poll()
+        if code is None:
+            return None
+        if code < 0:
+            return f"{self.name} was killed by {signal.Signals(-code).name}"
+        return f"{self.name} ended with exit code {code}"
+
+
+def stop(children: Iterable[Child], patience: float = KILL_AFTER) -> None:
+    """Ends the children: SIGTERM, then SIGKILL for those that are still there after ``patience`` seconds."""
+    running = [child.process for child in children if child.process.poll() is None]
+    for process in running:
+        process.terminate()
+    end = time.monotonic() + patience
+    for process in running:
+        try:
+            process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

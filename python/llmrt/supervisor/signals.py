@@ -1,0 +1,47 @@
+"""Signals as something to poll for: the loop wakes up and asks, nothing runs inside a handler."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from types import FrameType
+from typing import Any
+
+
+class Signals:
+    """Collects SIGINT, SIGTERM and SIGCHLD while open; ``fileno()`` becomes readable when one arrives.
+
+    Must be opened in the main thread.
+    """
+
+    WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        self._handlers: dict[int, Any] = {number: signal.signal(number, _ignore) for number in self.WATCHED}
+
+    def fileno(self) -> int:
+        """Descriptor to poll for reading."""
+        return self._reader.fileno()
+
+    def take(self) -> list[int]:
+        """Numbers of the signals that came since the last call."""
+        with contextlib.suppress(BlockingIOError):
+            return list(self._reader.recv(4096))
+        return []
+
+    def close(self) -> None:
+        """Puts the former handlers back."""
+        signal.set_wakeup_fd(self._wakeup)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._reader.close()
+        self._writer.close()
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """The wake-up descriptor tells the loop; the handler only has to exist."""
