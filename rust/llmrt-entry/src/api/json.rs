@@ -63,7 +63,8 @@ impl Json<'_> {
     }
 }
 
-/// Checks that a body is declared as JSON.
+/// Checks that a body is declared as JSON. A web page can send a body of no declared type, or of a
+/// form's, to a server on its reader's machine without asking it first; one of this type it cannot.
 ///
 /// # Errors
 /// 400 unless `content_type` is `application/json` or `application/*+json`, with any parameters.
