@@ -1,0 +1,39 @@
+"""The start of a child process: its configuration from an inherited descriptor, and its end tied to its parent's."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+from llmrt import topology
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Has the kernel kill this process when the one that started it dies, however it dies.
+
+    Linux only (prctl(2), PR_SET_PDEATHSIG); elsewhere the links notice the loss. Exits at once when the parent is
+    gone already.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    # A parent that died before the call sends nothing any more; orphans belong to init or a subreaper.
+    if os.getppid() != parent or parent == 1:
+        sys.exit("the parent process is gone")
+
+
+def read_configuration(arguments: list[str]) -> bytes:
+    """The JSON of a child started by :class:`llmrt.supervisor.children.Child`: its only argument is a descriptor.
+
+    Exits with a message when the arguments are something else.
+    """
+    if len(arguments) != 1 or not arguments[0].isdecimal():
+        sys.exit("this process is started by llmrt itself, with one argument: the descriptor of its configuration")
+    return topology.read_from_fd(int(arguments[0]))
