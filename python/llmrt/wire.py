@@ -275,7 +275,7 @@ def greeting_version(raw: bytes | memoryview) -> int | None:
     """Version that a ``Hello`` or ``Ready`` speaks, even if this process cannot read the rest of it."""
     try:
         fields = msgspec.msgpack.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
         return None
     if not isinstance(fields, list) or len(fields) < 2 or fields[0] not in (0, 1):
         return None

@@ -119,10 +119,15 @@ impl Message {
             _ => Ok(()),
         }
         .map_err(|reason| WireError::Inconsistent { kind, reason })?;
-        if message.encode() != raw {
-            return Err(WireError::NotCanonical { kind });
+        let canonical = message.encode();
+        match raw.strip_prefix(canonical.as_slice()) {
+            Some([]) => Ok(message),
+            Some(rest) => Err(WireError::TrailingBytes {
+                kind,
+                extra: rest.len(),
+            }),
+            None => Err(WireError::NotCanonical { kind }),
         }
-        Ok(message)
     }
 }
 
@@ -152,13 +157,8 @@ pub fn greeting_version(raw: &[u8]) -> Option<u16> {
 }
 
 fn unpack<T: DeserializeOwned>(raw: &[u8], kind: u8) -> Result<T, WireError> {
-    let mut decoder = rmp_serde::Deserializer::from_read_ref(raw);
-    let message = T::deserialize(&mut decoder).map_err(|e| WireError::Malformed {
+    rmp_serde::from_slice(raw).map_err(|e| WireError::Malformed {
         kind,
         reason: e.to_string(),
-    })?;
-    match decoder.get_ref().len() {
-        0 => Ok(message),
-        extra => Err(WireError::TrailingBytes { kind, extra }),
-    }
+    })
 }
