@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from llmrt import wire
 from llmrt.scheduler.policy import POLICIES
 from tests.support.fake_ranks import FakeRanks
-from tests.support.scheduler_harness import VOCAB, Engine
+from tests.support.scheduler_harness import VOCAB, Engine, Story
 
 # Prompts that share prefixes of whole pages, of parts of pages, and nothing.
 STEMS = [[(7 * i + stem) % VOCAB for i in range(120)] for stem in range(3)]
@@ -46,7 +47,7 @@ class Machine(RuleBasedStateMachine):
         num_slots=st.integers(1, 5),
         budget=st.sampled_from([1, 2, 5, 17, 40, 512]),
         caching=st.booleans(),
-        depth=st.integers(1, 2),
+        depth=st.integers(1, 3),
     )
     def start(self, policy: str, num_pages: int, num_slots: int, budget: int, caching: bool, depth: int) -> None:
         self.engine = Engine(
@@ -68,6 +69,14 @@ class Machine(RuleBasedStateMachine):
     def submit_burst(self, request: dict[str, Any], copies: int) -> None:
         for _ in range(copies):
             self.engine.submit(**request)
+
+    @precondition(lambda self: self.engine.stories)
+    @rule(data=st.data(), request=requests())
+    def follow_up(self, data: st.DataObject, request: dict[str, Any]) -> None:
+        """A next turn: the prompt is another request's prompt and what it was answered so far."""
+        story = data.draw(st.sampled_from(list(self.engine.stories.values())))
+        earlier = [*wire.u32s(story.request.prompt), *story.tokens]
+        self.engine.submit(**(request | {"prompt": earlier[:180] + request["prompt"][:2], "salt": ""}))
 
     @rule(count=st.integers(1, 12))
     def step(self, count: int) -> None:
@@ -133,10 +142,13 @@ def test_no_page_is_lost_in_10000_steps(policy: str) -> None:
     dice = random.Random(policy)
     engine = Engine(24, 6, 300, schedule_policy=policy, max_num_batched_tokens=48)
     cut_short: set[int] = set()
+    recent: deque[Story] = deque(maxlen=4)
     while len(engine.plans) < 10_000:
         scheduler = engine.scheduler
         if dice.random() < 0.25 and scheduler.stats()["num_requests_waiting"] < 8:
-            prompt = [*dice.choice(STEMS)[: dice.randrange(1, 120)], dice.randrange(VOCAB)]
+            turns = [wire.u32s(story.request.prompt)[:100].tolist() + story.tokens for story in recent]
+            stem = dice.choice([*STEMS, *turns])
+            prompt = [*stem[: dice.randrange(1, 160)], dice.randrange(VOCAB)]
             engine.submit(prompt, max_tokens=dice.randrange(1, 60), priority=dice.randrange(3), ignore_eos=True)
         if dice.random() < 0.03 and scheduler.has_work:
             id = dice.choice([id for id, story in engine.stories.items() if story.outcome is None])
@@ -147,7 +159,7 @@ def test_no_page_is_lost_in_10000_steps(policy: str) -> None:
         for id in [id for id, story in engine.stories.items() if story.outcome is not None]:
             if id not in cut_short:
                 engine.check(id)
-            del engine.stories[id]
+            recent.append(engine.stories.pop(id))
     engine.run()
     engine.check_empty()
     assert engine.scheduler.counters.preemptions > 10

@@ -11,7 +11,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options by the names of :mod:`llmrt.config`; ``num_threads`` and ``kv_cache_bytes`` 0 are automatic.
 
     ``executor`` is ``module:name`` of what makes the executor from a model source and the runner's options.
-    ``step_deadline`` is how long, in seconds, a peer may be silent.
+    ``step_deadline`` is how long, in seconds, a peer may be silent. ``parent`` is the supervisor's process id.
     """
 
     topology: Topology
@@ -28,6 +28,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     num_pages: int | None = None
     num_threads: int = 0
     step_deadline: float = 60.0
+    parent: int | None = None
     log_level: str = "info"
     log_format: str = "text"
 

@@ -331,8 +331,13 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Requests run or wait, or a step is launched."""
+        """Requests run or wait, or a step is launched that was not read yet."""
         return bool(self._requests or self._launched)
+
+    @property
+    def has_news(self) -> bool:
+        """A request has ended that no frame has told of yet."""
+        return bool(self._frames.ids)
 
     def stats(self) -> dict[str, float]:
         """Gauges and counters, by the names of the metrics they feed."""

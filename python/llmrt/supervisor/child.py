@@ -12,20 +12,18 @@ from llmrt import topology
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with_parent() -> None:
+def die_with_parent(parent: int | None = None) -> None:
     """Has the kernel kill this process when the one that started it dies, however it dies.
 
-    Linux only (prctl(2), PR_SET_PDEATHSIG); elsewhere the links notice the loss. Exits at once when the parent is
-    gone already.
+    Linux only (prctl(2), PR_SET_PDEATHSIG); elsewhere the links notice the loss. ``parent`` is the process id that
+    the parent must still have: exits at once when it died before this call, after which the kernel sends nothing.
     """
     if not sys.platform.startswith("linux"):
         return
-    parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    # A parent that died before the call sends nothing any more; orphans belong to init or a subreaper.
-    if os.getppid() != parent or parent == 1:
+    if parent is not None and os.getppid() != parent:
         sys.exit("the parent process is gone")
 
 

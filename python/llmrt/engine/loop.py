@@ -1,0 +1,185 @@
+"""The loop of the scheduler process: messages in, one step, one frame out. It sleeps when there is nothing to do."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import zmq
+
+from llmrt import link, wire
+from llmrt.engine import calls
+from llmrt.scheduler.plan import Executor
+from llmrt.scheduler.scheduler import Scheduler
+from llmrt.supervisor.signals import Signals
+
+log = logging.getLogger(__name__)
+
+VERIFY_EVERY = 60.0
+"""Seconds between two checks of the books; they take place only where the process would sleep."""
+
+STEP_FAILED = "the server failed while it computed this request"
+
+
+class EngineError(Exception):
+    """The engine cannot go on."""
+
+
+class EngineLoop:
+    """Wires the links to scheduler and executor.
+
+    ``requests`` takes Submit, Abort and Call from entries and Ended from detokenizers; ``tokens`` leads to the
+    detokenizer, ``control`` to the supervisor. Without the detokenizer nothing is scheduled: nobody would hear of it.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        requests: link.Inbox,
+        tokens: link.Outbox,
+        control: link.Outbox,
+    ) -> None:
+        self.scheduler = scheduler
+        self.executor = executor
+        self.requests = requests
+        self.tokens = tokens
+        self.control = control
+        self._links = (requests, tokens, control)
+        self._owners: dict[int, int] = {}
+        self._unsent: wire.TokenFrame | None = None
+        self._verified = time.monotonic()
+
+    def run(self, signals: Signals) -> None:
+        """Serves until SIGTERM or SIGINT. Raises :class:`EngineError` when the engine cannot go on."""
+        poller = zmq.Poller()
+        for each in self._links:
+            each.register(poller)
+        poller.register(signals.fileno(), zmq.POLLIN)
+        while not {signal.SIGTERM, signal.SIGINT} & set(signals.take()):
+            self._drain()
+            if self._can_step():
+                self._step()
+            else:
+                self._verify()
+                link.poll(poller, self._links)
+
+    # Messages
+
+    def _drain(self) -> None:
+        for event in self.requests.receive():
+            if isinstance(event, link.Received):
+                self._message(event.peer, event.message)
+            elif isinstance(event, link.Joined):
+                log.debug("%s %d has joined", event.hello.role, event.hello.index)
+            else:
+                self._left(event)
+        for change in self.tokens.receive():
+            if isinstance(change, link.Down):
+                self._detokenizer_lost(change.reason)
+        for order in self.control.receive():
+            if isinstance(order, link.Received) and isinstance(order.message, wire.Call):
+                self._reply(order.message, self.control.send)
+
+    def _message(self, peer: int, message: wire.Message) -> None:
+        if isinstance(message, wire.Submit):
+            for request in message.requests:
+                if self.scheduler.add(request):
+                    self._owners[request.id] = peer
+                else:
+                    self.requests.grant(peer, 1)
+        elif isinstance(message, wire.Abort):
+            self.scheduler.abort(id for id in message.ids if self._owners.get(id) == peer)
+        elif isinstance(message, wire.Ended):
+            self.scheduler.ended(message.ids)
+        elif isinstance(message, wire.Call):
+            self._reply(message, partial(self.requests.send, peer))
+        else:
+            log.warning("unexpected %s from peer %d is ignored", type(message).__name__, peer)
+
+    def _reply(self, call: wire.Call, send: Callable[[wire.Message], None]) -> None:
+        try:
+            send(calls.answer(call, self.scheduler))
+        except (link.NotReady, link.Full) as error:
+            log.warning("the answer to the call %s is lost: %s", call.method, error)
+
+    def _left(self, event: link.Left) -> None:
+        orphans = [id for id, owner in self._owners.items() if owner == event.peer]
+        if orphans:
+            log.warning("peer %d has left (%s): %d requests are aborted", event.peer, event.reason, len(orphans))
+        self.scheduler.abort(orphans)
+
+    def _detokenizer_lost(self, reason: str) -> None:
+        """Its successor would not know the requests that are open, and entries notice its death themselves."""
+        if self._owners:
+            log.error("the detokenizer is gone (%s): %d requests are aborted", reason, len(self._owners))
+        self.scheduler.abort(list(self._owners))
+        self._settle(self.scheduler.take_frame())
+        self._unsent = None
+
+    # Steps
+
+    def _can_step(self) -> bool:
+        if not self.tokens.ready or not self._send_unsent():
+            return False
+        return self.scheduler.has_work or self.scheduler.has_news
+
+    def _step(self) -> None:
+        try:
+            frame = self._compute()
+        except Exception:
+            log.exception("a step failed; the requests in it end with an error")
+            frame = self._recover()
+        self._settle(frame)
+        self._unsent = frame
+        self._send_unsent()
+
+    def _compute(self) -> wire.TokenFrame | None:
+        plan = self.scheduler.schedule()
+        if plan is None:
+            return self.scheduler.take_frame()
+        self.executor.launch(plan)
+        return self.scheduler.update(self.executor.collect())
+
+    def _recover(self) -> wire.TokenFrame | None:
+        self.scheduler.fail(STEP_FAILED)
+        try:
+            self.scheduler.verify()
+            sane = self.executor.recover()
+        except Exception as error:
+            raise EngineError(f"the engine cannot go on after a failed step: {error}") from error
+        if not sane:
+            raise EngineError("the executor cannot go on after a failed step")
+        return self.scheduler.take_frame()
+
+    def _settle(self, frame: wire.TokenFrame | None) -> None:
+        """Gives the credit of ended requests back."""
+        if frame is None or not frame.finished:
+            return
+        ids = wire.u64s(frame.ids)
+        owners = Counter(self._owners.pop(ids[finished.row], None) for finished in frame.finished)
+        for peer, count in owners.items():
+            if peer is not None:
+                self.requests.grant(peer, count)
+
+    def _send_unsent(self) -> bool:
+        """Whether no frame waits. A detokenizer that does not read holds up the steps until it does."""
+        if self._unsent is not None:
+            try:
+                self.tokens.send(self._unsent)
+            except (link.Full, link.NotReady):
+                return False
+            self._unsent = None
+        return True
+
+    def _verify(self) -> None:
+        if time.monotonic() - self._verified > VERIFY_EVERY:
+            self._verified = time.monotonic()
+            try:
+                self.scheduler.verify()
+            except AssertionError as error:
+                raise EngineError(f"the books do not balance: {error}") from error
