@@ -78,8 +78,9 @@ CONVERSATIONS: dict[str, list[Message]] = {
     "three_system_turns": turns("a", system="s") + turns("b", system="t"),
 }
 
-REASONING: list[Message] = turns("q1", "a1", "q2") + [
-    {"role": "assistant", "content": "a2", "reasoning_content": "because"}
+REASONING: list[Message] = [
+    *turns("q1", "a1", "q2"),
+    {"role": "assistant", "content": "a2", "reasoning_content": "because"},
 ]
 
 CONTINUED: dict[str, list[Message]] = {
@@ -101,15 +102,8 @@ def plans(family: str) -> list[Case]:
         cases.append({"name": name, "messages": messages, "continue_final_message": True})
     if family == "qwen3":
         for thinking in (True, False):
-            kwargs = {"enable_thinking": thinking}
-            cases.append(
-                {
-                    "name": f"thinking_{thinking}",
-                    "messages": turns("hi"),
-                    "add_generation_prompt": True,
-                    "kwargs": kwargs,
-                }
-            )
+            case = {"name": f"thinking_{thinking}", "messages": turns("hi"), "kwargs": {"enable_thinking": thinking}}
+            cases.append({**case, "add_generation_prompt": True})
         cases.append({"name": "reasoning", "messages": REASONING})
         alias = [{**m, "thinking": m["reasoning_content"]} if "reasoning_content" in m else m for m in REASONING]
         alias = [{k: v for k, v in m.items() if k != "reasoning_content"} for m in alias]

@@ -92,10 +92,7 @@ pub(crate) fn classify(error: Error) -> ChatError {
             return ChatError::OutOfFuel;
         }
         // An I/O error hides what it wraps from `source`.
-        cause = match current
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref)
-        {
+        cause = match current.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
             Some(inner) => Some(inner),
             None => current.source(),
         };

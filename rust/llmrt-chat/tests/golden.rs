@@ -42,11 +42,7 @@ fn render_options(case: &Value) -> RenderOptions {
     RenderOptions {
         add_generation_prompt: flag("add_generation_prompt"),
         continue_final_message: flag("continue_final_message"),
-        kwargs: case
-            .get("kwargs")
-            .and_then(Value::as_object)
-            .cloned()
-            .unwrap_or_default(),
+        kwargs: case.get("kwargs").and_then(Value::as_object).cloned().unwrap_or_default(),
     }
 }
 
@@ -72,11 +68,9 @@ fn difference(case: &Value, outcome: Result<String, ChatError>) -> Option<String
 
 fn check_family(family: &str) {
     let cases = read_cases(&format!("{family}/cases.json"));
-    let template = ChatTemplate::new(
-        &golden(&format!("{family}/template.jinja")),
-        template_options(&cases),
-    )
-    .unwrap();
+    let template =
+        ChatTemplate::new(&golden(&format!("{family}/template.jinja")), template_options(&cases))
+            .unwrap();
     let format = match cases["content"].as_str().unwrap() {
         "text" => ContentFormat::Text,
         "parts" => ContentFormat::Parts,
@@ -88,17 +82,10 @@ fn check_family(family: &str) {
     let differences: Vec<String> = cases
         .iter()
         .filter_map(|case| {
-            difference(
-                case,
-                template.render(&case["messages"], &render_options(case)),
-            )
+            difference(case, template.render(&case["messages"], &render_options(case)))
         })
         .collect();
-    assert!(
-        differences.is_empty(),
-        "{family}: {}",
-        differences.join("\n")
-    );
+    assert!(differences.is_empty(), "{family}: {}", differences.join("\n"));
 }
 
 macro_rules! families {
@@ -107,9 +94,7 @@ macro_rules! families {
     };
 }
 
-families!(
-    chatml, llama31, llama32, mistral, qwen25, qwen3, gemma2, phi3, phi4, smollm2, parts
-);
+families!(chatml, llama31, llama32, mistral, qwen25, qwen3, gemma2, phi3, phi4, smollm2, parts);
 
 #[test]
 fn python_methods_filters_and_printing() {
@@ -122,10 +107,7 @@ fn python_methods_filters_and_printing() {
         let source = case["template"].as_str().unwrap();
         let outcome = ChatTemplate::new(source, template_options(&cases))
             .and_then(|template| template.render(&messages, &render_options(case)));
-        match (
-            difference(case, outcome),
-            KNOWN_DIFFERENCES.contains(&source),
-        ) {
+        match (difference(case, outcome), KNOWN_DIFFERENCES.contains(&source)) {
             (Some(difference), false) => unexpected.push(difference),
             (None, true) => {
                 unexpected.push(format!("{source} no longer differs: take it off the list"))
@@ -133,31 +115,17 @@ fn python_methods_filters_and_printing() {
             _ => {}
         }
     }
-    assert!(
-        unexpected.is_empty(),
-        "{} differences\n{}",
-        unexpected.len(),
-        unexpected.join("\n")
-    );
+    assert!(unexpected.is_empty(), "{} differences\n{}", unexpected.len(), unexpected.join("\n"));
 }
 
 #[test]
 fn kwargs_win_over_special_tokens_but_not_over_the_conversation() {
-    let options = TemplateOptions {
-        bos_token: Some("<s>".into()),
-        ..TemplateOptions::default()
-    };
+    let options = TemplateOptions { bos_token: Some("<s>".into()), ..TemplateOptions::default() };
     let template = ChatTemplate::new("{{ bos_token }}{{ messages[0].content }}", options).unwrap();
     let messages = json!([{"role": "user", "content": "x"}]);
     let with = |name: &str| {
         let kwargs = Map::from_iter([(name.to_owned(), json!("<k>"))]);
-        template.render(
-            &messages,
-            &RenderOptions {
-                kwargs,
-                ..RenderOptions::default()
-            },
-        )
+        template.render(&messages, &RenderOptions { kwargs, ..RenderOptions::default() })
     };
     assert_eq!(with("bos_token").unwrap(), "<k>x");
     assert!(matches!(with("messages"), Err(ChatError::Invalid(_))));
