@@ -81,7 +81,7 @@ impl<'de, T: Scalar> Deserialize<'de> for Column<T> {
                 write!(f, "bytes whose length is a multiple of {}", T::WIDTH)
             }
             fn visit_bytes<E: Error>(self, raw: &[u8]) -> Result<Self::Value, E> {
-                if raw.len() % T::WIDTH != 0 {
+                if !raw.len().is_multiple_of(T::WIDTH) {
                     return Err(E::invalid_length(raw.len(), &self));
                 }
                 Ok(Column(raw.chunks_exact(T::WIDTH).map(T::get).collect()))
