@@ -1,13 +1,19 @@
 //! `llmrt._core`: the Rust parts of llmrt as one Python extension module. No logic of its own.
 
+mod detokenizer;
 mod gguf;
+mod tokenizer;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
     #[pymodule_export]
+    use super::detokenizer::run_detokenizer;
+    #[pymodule_export]
     use super::gguf::GgufFile;
+    #[pymodule_export]
+    use super::tokenizer::Tokenizer;
     #[pymodule_export]
     use super::version;
 }

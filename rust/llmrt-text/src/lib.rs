@@ -1,4 +1,9 @@
 //! Text on its way in and out: tokenizer and its threads, incremental decoding, stop strings.
 
 pub mod decode;
+mod from_gguf;
+pub mod pool;
 pub mod stop;
+mod tokenizer;
+
+pub use tokenizer::{Tokenizer, TokenizerError};
