@@ -29,9 +29,19 @@ impl StopMatcher {
     /// None when there is nothing to look for.
     pub fn new<S: AsRef<str>>(stops: &[S], include: bool) -> Option<Self> {
         let stops = stops.iter().map(AsRef::as_ref).enumerate();
-        let patterns: Vec<_> =
-            stops.filter(|(_, stop)| !stop.is_empty()).map(|(index, stop)| Pattern::new(index, stop)).collect();
-        if patterns.is_empty() { None } else { Some(Self { patterns, held: String::new(), include }) }
+        let patterns: Vec<_> = stops
+            .filter(|(_, stop)| !stop.is_empty())
+            .map(|(index, stop)| Pattern::new(index, stop))
+            .collect();
+        if patterns.is_empty() {
+            None
+        } else {
+            Some(Self {
+                patterns,
+                held: String::new(),
+                include,
+            })
+        }
     }
 
     /// Takes the next piece of text and appends to `out` what can be shown.
@@ -50,7 +60,11 @@ impl StopMatcher {
             }
             if let (true, Some((length, index))) = (armed, longest) {
                 self.held.push_str(&piece[..=position]);
-                let shown = if self.include { self.held.len() } else { self.held.len() - length };
+                let shown = if self.include {
+                    self.held.len()
+                } else {
+                    self.held.len() - length
+                };
                 out.push_str(&self.held[..shown]);
                 self.held.clear();
                 return Some(index);
@@ -69,7 +83,12 @@ impl StopMatcher {
     /// Shows everything but the longest end of the text that begins a stop string. Patterns and pieces are whole
     /// characters, so this cuts on a character boundary.
     fn release(&mut self, piece: &str, out: &mut String) {
-        let hold = self.patterns.iter().map(|pattern| pattern.matched).max().unwrap_or(0);
+        let hold = self
+            .patterns
+            .iter()
+            .map(|pattern| pattern.matched)
+            .max()
+            .unwrap_or(0);
         if hold == 0 && self.held.is_empty() {
             return out.push_str(piece);
         }
@@ -94,7 +113,12 @@ impl Pattern {
             }
             border[end] = length as u32;
         }
-        Self { index, bytes, border: border.into(), matched: 0 }
+        Self {
+            index,
+            bytes,
+            border: border.into(),
+            matched: 0,
+        }
     }
 
     /// Follows one byte; true when it completes the pattern. Afterwards `matched` is less than the pattern's length.
@@ -120,12 +144,22 @@ mod tests {
     use super::*;
 
     /// What a matcher must do, over the whole text: (shown text, index of the stop string).
-    fn oracle(pieces: &[&str], disarmed: usize, stops: &[String], include: bool) -> (String, Option<usize>) {
+    fn oracle(
+        pieces: &[&str],
+        disarmed: usize,
+        stops: &[String],
+        include: bool,
+    ) -> (String, Option<usize>) {
         let text = pieces.concat();
         let first: usize = pieces.iter().take(disarmed).map(|piece| piece.len()).sum();
         for end in first + 1..=text.len() {
-            let found = stops.iter().enumerate().filter(|(_, stop)| text.as_bytes()[..end].ends_with(stop.as_bytes()));
-            if let Some((index, stop)) = found.max_by_key(|&(index, stop)| (stop.len(), usize::MAX - index)) {
+            let found = stops
+                .iter()
+                .enumerate()
+                .filter(|(_, stop)| text.as_bytes()[..end].ends_with(stop.as_bytes()));
+            if let Some((index, stop)) =
+                found.max_by_key(|&(index, stop)| (stop.len(), usize::MAX - index))
+            {
                 let shown = if include { end } else { end - stop.len() };
                 return (text[..shown].to_owned(), Some(index));
             }
@@ -178,7 +212,10 @@ mod tests {
     #[test]
     fn a_stop_that_began_while_disarmed_is_found() {
         let mut matcher = StopMatcher::new(&["STOP"], false).expect("one stop");
-        assert_eq!(run(&mut matcher, &["a STOP b", " ST", "OP c"], 2), ("a STOP b ".to_owned(), Some(0)));
+        assert_eq!(
+            run(&mut matcher, &["a STOP b", " ST", "OP c"], 2),
+            ("a STOP b ".to_owned(), Some(0))
+        );
     }
 
     #[test]

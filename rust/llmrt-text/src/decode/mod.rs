@@ -67,13 +67,21 @@ impl TokenDecoder {
     pub fn start(&self, prompt_tail: &[u32], skip_special: bool) -> Decoding {
         let progress = match &self.0 {
             Kind::Table(table) => {
-                let continues = prompt_tail.iter().any(|&token| !table.get(token, skip_special).is_empty());
+                let continues = prompt_tail
+                    .iter()
+                    .any(|&token| !table.get(token, skip_special).is_empty());
                 let strip = if continues { 0 } else { table.strip };
-                Progress::Table { held: Utf8Stream::default(), strip }
+                Progress::Table {
+                    held: Utf8Stream::default(),
+                    strip,
+                }
             }
             Kind::Window(window) => Progress::Window(window.start(prompt_tail, skip_special)),
         };
-        Decoding { skip_special, progress }
+        Decoding {
+            skip_special,
+            progress,
+        }
     }
 
     /// Appends the text that `token` completes to `out`: whole characters, often none.
@@ -91,7 +99,9 @@ impl TokenDecoder {
                 }
                 held.push(bytes, out);
             }
-            (Kind::Window(window), Progress::Window(state)) => window.push(state, token, skip_special, out),
+            (Kind::Window(window), Progress::Window(state)) => {
+                window.push(state, token, skip_special, out)
+            }
             // A text that another kind of decoder began: its tokens mean nothing here.
             _ => {}
         }

@@ -47,7 +47,9 @@ impl ByteTable {
     #[inline]
     pub fn get(&self, token: u32, skip_special: bool) -> &[u8] {
         let id = token as usize;
-        let Some(&end) = self.ends.get(id) else { return &[] };
+        let Some(&end) = self.ends.get(id) else {
+            return &[];
+        };
         if skip_special && self.special[id] {
             return &[];
         }
@@ -68,7 +70,12 @@ struct Recipe {
 
 impl Recipe {
     fn of(decoder: &DecoderWrapper) -> Option<Self> {
-        let mut recipe = Self { byte_level: false, replace: Vec::new(), byte_fallback: false, strip: 0 };
+        let mut recipe = Self {
+            byte_level: false,
+            replace: Vec::new(),
+            byte_fallback: false,
+            strip: 0,
+        };
         let mut fused = false;
         let steps = match decoder {
             DecoderWrapper::Sequence(sequence) => sequence.get_decoders(),
@@ -77,7 +84,9 @@ impl Recipe {
         for step in steps {
             match step {
                 DecoderWrapper::ByteLevel(_) if steps.len() == 1 => recipe.byte_level = true,
-                DecoderWrapper::Replace(step) if !recipe.byte_fallback && !fused => recipe.replace.push(step.clone()),
+                DecoderWrapper::Replace(step) if !recipe.byte_fallback && !fused => {
+                    recipe.replace.push(step.clone())
+                }
                 DecoderWrapper::ByteFallback(_) if !fused => recipe.byte_fallback = true,
                 DecoderWrapper::Fuse(_) => fused = true,
                 DecoderWrapper::Strip(step) if fused && step.content == ' ' && step.stop == 0 => {
@@ -145,7 +154,11 @@ fn byte_of(character: char) -> Option<u8> {
 fn fallback_byte(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     let exact = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if exact { u8::from_str_radix(digits, 16).ok() } else { None }
+    if exact {
+        u8::from_str_radix(digits, 16).ok()
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -156,7 +169,10 @@ mod tests {
 
     #[test]
     fn the_alphabet_has_every_byte_once() {
-        let mut bytes: Vec<u8> = ByteLevel::alphabet().into_iter().filter_map(byte_of).collect();
+        let mut bytes: Vec<u8> = ByteLevel::alphabet()
+            .into_iter()
+            .filter_map(byte_of)
+            .collect();
         bytes.sort_unstable();
         assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
         assert_eq!(byte_of('Ġ'), Some(b' '));

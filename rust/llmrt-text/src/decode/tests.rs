@@ -20,26 +20,44 @@ use super::*;
 
 fn tokenizer(tokens: Vec<String>, decoder: impl Into<DecoderWrapper>) -> Tokenizer {
     let vocab: HashMap<String, u32> = tokens.into_iter().zip(0..).collect();
-    let model = WordLevel::builder().vocab(vocab.into_iter().collect()).unk_token("?".into()).build();
+    let model = WordLevel::builder()
+        .vocab(vocab.into_iter().collect())
+        .unk_token("?".into())
+        .build();
     let mut tokenizer = Tokenizer::new(model.expect("a vocabulary without merges cannot be wrong"));
     tokenizer.with_decoder(Some(decoder));
-    let special = [AddedToken::from("<|end|>", true), AddedToken::from("<é x>", false)];
+    let special = [
+        AddedToken::from("<|end|>", true),
+        AddedToken::from("<é x>", false),
+    ];
     tokenizer.add_tokens(special).expect("tokens are new");
     tokenizer
 }
 
 /// Every byte, and pieces that are a whole, half or several characters.
 fn byte_level() -> Tokenizer {
-    let mut tokens: Vec<String> = ByteLevel::alphabet().into_iter().map(String::from).collect();
+    let mut tokens: Vec<String> = ByteLevel::alphabet()
+        .into_iter()
+        .map(String::from)
+        .collect();
     tokens.sort_unstable();
     for word in ["hello", " world", "日本", "한국어", "👩‍👩‍👧", " é", "\n\n"] {
         let mut split = PreTokenizedString::from(word);
-        ByteLevel::new(false, false, false).pre_tokenize(&mut split).expect("any text has bytes");
-        let text = split.get_splits(tokenizers::OffsetReferential::Normalized, tokenizers::OffsetType::Byte);
+        ByteLevel::new(false, false, false)
+            .pre_tokenize(&mut split)
+            .expect("any text has bytes");
+        let text = split.get_splits(
+            tokenizers::OffsetReferential::Normalized,
+            tokenizers::OffsetType::Byte,
+        );
         let characters: Vec<char> = text.iter().flat_map(|(part, ..)| part.chars()).collect();
         // The whole, and both halves of it: a half may end or begin inside a character.
         let middle = characters.len() / 2;
-        for part in [&characters[..], &characters[..middle], &characters[middle..]] {
+        for part in [
+            &characters[..],
+            &characters[..middle],
+            &characters[middle..],
+        ] {
             tokens.push(part.iter().collect());
         }
     }
@@ -60,7 +78,10 @@ fn byte_fallback(strip: bool) -> Tokenizer {
     if strip {
         steps.push(Strip::new(' ', 1, 0).into());
     }
-    tokenizer(words.map(String::from).into_iter().chain(bytes).collect(), Sequence::new(steps))
+    tokenizer(
+        words.map(String::from).into_iter().chain(bytes).collect(),
+        Sequence::new(steps),
+    )
 }
 
 fn stream(decoder: &TokenDecoder, tail: &[u32], tokens: &[u32], skip_special: bool) -> String {
@@ -75,7 +96,10 @@ fn stream(decoder: &TokenDecoder, tail: &[u32], tokens: &[u32], skip_special: bo
 
 fn ids(size: usize) -> impl Strategy<Value = Vec<u32>> {
     let size = size as u32;
-    prop::collection::vec(prop_oneof![30 => 0..size, 1 => size..size + 9, 1 => Just(u32::MAX)], 0..60)
+    prop::collection::vec(
+        prop_oneof![30 => 0..size, 1 => size..size + 9, 1 => Just(u32::MAX)],
+        0..60,
+    )
 }
 
 #[test]
@@ -99,7 +123,11 @@ fn byte_fallback_streams_valid_text_as_the_whole_decodes() {
         let character = prop_oneof![Just('日'), Just('é'), Just('😀'), Just('\n'), Just(' ')];
         let part = prop_oneof![
             (0u32..8).prop_map(|word| vec![word]),
-            character.prop_map(|c| c.to_string().bytes().map(|byte| 8 + u32::from(byte)).collect()),
+            character.prop_map(|c| c
+                .to_string()
+                .bytes()
+                .map(|byte| 8 + u32::from(byte))
+                .collect()),
         ];
         proptest!(|(parts in prop::collection::vec(part, 0..20))| {
             let ids = parts.concat();
@@ -134,7 +162,9 @@ fn a_continued_text_keeps_its_first_space() {
 
 #[test]
 fn a_window_streams_what_the_whole_decodes_to() {
-    let words = ["he", "##llo", "don", "'", "t", ".", "a", "▁x", "▁", "y▁"].map(String::from).to_vec();
+    let words = ["he", "##llo", "don", "'", "t", ".", "a", "▁x", "▁", "y▁"]
+        .map(String::from)
+        .to_vec();
     let decoders: [DecoderWrapper; 3] = [
         WordPieceDecoder::default().into(),
         Metaspace::new('▁', PrependScheme::Always, true).into(),
@@ -154,10 +184,18 @@ fn a_window_streams_what_the_whole_decodes_to() {
 /// A decoder without a table whose earlier text turns into U+FFFD while a character is unfinished.
 fn shrinking() -> (TokenDecoder, impl Fn(u8) -> u32) {
     let bytes = (0..=255u8).map(|byte| format!("<0x{byte:02X}>"));
-    let steps = vec![Fuse::new().into(), Replace::new("▁", " ").expect("a plain pattern").into()];
+    let steps = vec![
+        Fuse::new().into(),
+        Replace::new("▁", " ").expect("a plain pattern").into(),
+    ];
     let chain = [vec![ByteFallback::default().into()], steps].concat();
-    let tokenizer = tokenizer(["a".into(), "▁b".into()].into_iter().chain(bytes).collect(), Sequence::new(chain));
-    (TokenDecoder::new(Arc::new(tokenizer)), |byte| 2 + u32::from(byte))
+    let tokenizer = tokenizer(
+        ["a".into(), "▁b".into()].into_iter().chain(bytes).collect(),
+        Sequence::new(chain),
+    );
+    (TokenDecoder::new(Arc::new(tokenizer)), |byte| {
+        2 + u32::from(byte)
+    })
 }
 
 #[test]
@@ -188,6 +226,11 @@ fn characters_that_never_complete_cost_no_memory() {
             }
         }
         decoder.finish(&mut decoding, &mut text);
-        assert_eq!(text.chars().filter(|&c| c == char::REPLACEMENT_CHARACTER).count(), 32_768);
+        assert_eq!(
+            text.chars()
+                .filter(|&c| c == char::REPLACEMENT_CHARACTER)
+                .count(),
+            32_768
+        );
     }
 }

@@ -42,7 +42,9 @@ impl Utf8Stream {
     /// Feeds the held character until it is whole or broken; returns the bytes behind it.
     fn complete<'b>(&mut self, mut bytes: &'b [u8], out: &mut String) -> &'b [u8] {
         while self.len > 0 {
-            let Some((&next, after)) = bytes.split_first() else { break };
+            let Some((&next, after)) = bytes.split_first() else {
+                break;
+            };
             let len = usize::from(self.len);
             let mut character = [0; 4];
             character[..len].copy_from_slice(&self.held[..len]);

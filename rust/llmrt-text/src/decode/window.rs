@@ -41,17 +41,34 @@ impl WindowState {
 impl Window {
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
         let added = tokenizer.get_added_tokens_decoder();
-        let special = added.into_iter().filter(|(_, token)| token.special).map(|(id, _)| id).collect();
-        let neutral = ["a", "A", "0", "."].iter().find_map(|token| tokenizer.token_to_id(token));
-        Self { special, neutral: neutral.into_iter().collect(), tokenizer }
+        let special = added
+            .into_iter()
+            .filter(|(_, token)| token.special)
+            .map(|(id, _)| id)
+            .collect();
+        let neutral = ["a", "A", "0", "."]
+            .iter()
+            .find_map(|token| tokenizer.token_to_id(token));
+        Self {
+            special,
+            neutral: neutral.into_iter().collect(),
+            tokenizer,
+        }
     }
 
     pub fn start(&self, prompt_tail: &[u32], skip_special: bool) -> WindowState {
-        let mut context: Vec<u32> =
-            prompt_tail.iter().copied().filter(|&token| self.shows(token, skip_special)).collect();
+        let mut context: Vec<u32> = prompt_tail
+            .iter()
+            .copied()
+            .filter(|&token| self.shows(token, skip_special))
+            .collect();
         context.drain(..context.len().saturating_sub(MAX_CONTEXT));
         let context_text = self.decode(&context);
-        let mut state = WindowState { context, context_text, pending: Vec::new() };
+        let mut state = WindowState {
+            context,
+            context_text,
+            pending: Vec::new(),
+        };
         if state.context_text.ends_with(char::REPLACEMENT_CHARACTER) {
             self.neutralize(&mut state);
         }
@@ -93,7 +110,8 @@ impl Window {
     /// Whether a token has text. Tokens without are kept out of the window: behind a window of such tokens alone, a
     /// decoder would take the text for the beginning of one.
     fn shows(&self, token: u32, skip_special: bool) -> bool {
-        !(skip_special && self.special.contains(&token)) && self.tokenizer.id_to_token(token).is_some()
+        !(skip_special && self.special.contains(&token))
+            && self.tokenizer.id_to_token(token).is_some()
     }
 
     fn decode(&self, tokens: &[u32]) -> String {

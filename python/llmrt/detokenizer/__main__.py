@@ -1,0 +1,7 @@
+"""``python -m llmrt.detokenizer DESCRIPTOR``."""
+
+import sys
+
+from llmrt.detokenizer.process import main
+
+sys.exit(main())

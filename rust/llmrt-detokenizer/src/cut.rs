@@ -1,0 +1,65 @@
+//! Cuts a step by entry worker.
+
+use llmrt_wire::{Finished, First, Outcome, RequestId, TextFrame};
+
+/// The text frames of one step, built row by row.
+pub struct Cut {
+    step: u64,
+    frames: Vec<(u16, TextFrame)>,
+}
+
+/// What one request shows in a step.
+pub struct Row<'t> {
+    pub id: RequestId,
+    pub tokens: u32,
+    pub text: &'t str,
+    pub first: Option<First>,
+    pub outcome: Option<Outcome>,
+}
+
+impl Cut {
+    pub fn new(step: u64) -> Self {
+        Self {
+            step,
+            frames: Vec::new(),
+        }
+    }
+
+    /// Adds a row to the frame of the worker that made its id.
+    pub fn add(&mut self, row: Row) {
+        let frame = self.frame(row.id.worker());
+        let index = frame.ids.len() as u32;
+        frame.ids.push(row.id.0);
+        frame.counts.push(row.tokens);
+        frame.text.push_str(row.text);
+        frame.ends.push(frame.text.len() as u32);
+        frame.first.extend(row.first.map(|first| First {
+            row: index,
+            ..first
+        }));
+        frame.finished.extend(row.outcome.map(|outcome| Finished {
+            row: index,
+            outcome,
+        }));
+    }
+
+    /// One frame for each worker with something to show.
+    pub fn into_frames(self) -> Vec<(u16, TextFrame)> {
+        self.frames
+    }
+
+    fn frame(&mut self, worker: u16) -> &mut TextFrame {
+        let known = self.frames.iter().position(|(other, _)| *other == worker);
+        let index = known.unwrap_or_else(|| {
+            self.frames.push((
+                worker,
+                TextFrame {
+                    step: self.step,
+                    ..TextFrame::default()
+                },
+            ));
+            self.frames.len() - 1
+        });
+        &mut self.frames[index].1
+    }
+}

@@ -1,0 +1,98 @@
+//! A detokenizer process: links, tokenizer and loop on one current-thread runtime.
+
+use std::sync::Arc;
+
+use llmrt_link::zmq::{ZmqInbox, ZmqOutbox};
+use llmrt_link::{Identity, LinkError, Outbox, Welcome};
+use llmrt_text::Tokenizer;
+use llmrt_text::decode::TokenDecoder;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{Config, ConfigError, TokenizerKind, TokenizerSource};
+use crate::logs;
+use crate::serve::{Links, serve};
+use crate::state::State;
+
+/// Why a detokenizer cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("log level {level:?} is not understood: {reason}")]
+    Log { level: String, reason: String },
+    #[error("cannot read the tokenizer: {0}")]
+    Tokenizer(String),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("cannot start: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Serves until the supervisor calls `shutdown` or the process gets SIGTERM. Blocks the calling thread.
+///
+/// # Errors
+/// The configuration is refused, the tokenizer cannot be read, or the inbox cannot be bound.
+pub fn run(config_json: &str) -> Result<(), RunError> {
+    let config = Config::from_json(config_json)?;
+    logs::init(&config.log).map_err(|reason| RunError::Log {
+        level: config.log.level.clone(),
+        reason,
+    })?;
+    let decoder = load(&config.tokenizer)?;
+    tracing::info!(
+        index = config.index,
+        table = decoder.is_table(),
+        "detokenizer starts"
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(serve_links(&config, State::new(decoder)))
+}
+
+fn load(source: &TokenizerSource) -> Result<TokenDecoder, RunError> {
+    let tokenizer = match source.kind {
+        TokenizerKind::Gguf => Tokenizer::from_gguf(&source.path),
+        TokenizerKind::Json => Tokenizer::from_file(&source.path),
+    };
+    let tokenizer = tokenizer.map_err(|error| RunError::Tokenizer(error.to_string()))?;
+    Ok(TokenDecoder::new(tokenizer.inner().clone()))
+}
+
+async fn serve_links(config: &Config, state: State) -> Result<(), RunError> {
+    let identity = Identity::new("detokenizer", config.index);
+    let options = config.link.options();
+    let connect = |endpoint: &str| -> Result<Arc<dyn Outbox>, LinkError> {
+        Ok(Arc::new(ZmqOutbox::connect(
+            endpoint,
+            identity.clone(),
+            options,
+        )?))
+    };
+    let welcome = Welcome {
+        incarnation: identity.incarnation,
+        ..Welcome::new()
+    };
+    let mut terminated = signal(SignalKind::terminate())?;
+    let topology = &config.topology;
+    let inbox = ZmqInbox::bind(
+        &topology.detokenizer[config.index as usize].tokens,
+        welcome,
+        options,
+    )
+    .await?;
+    let links = Links {
+        entries: topology
+            .entry
+            .iter()
+            .map(|entry| connect(&entry.results))
+            .collect::<Result<_, _>>()?,
+        scheduler: connect(&topology.scheduler.requests)?,
+        control: connect(&topology.control)?,
+    };
+    let stop = async move {
+        terminated.recv().await;
+    };
+    serve(state, inbox, links, stop).await;
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! The loop: events of the links in, messages of the state out.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use llmrt_link::{Event, Inbox, Outbox, PeerId};
+use llmrt_wire::{Ended, Hello, Message, RequestId, TextFrame};
+use tokio::sync::mpsc::Receiver;
+
+use crate::control::{Then, answer};
+use crate::deliver::Delivery;
+use crate::state::State;
+
+/// Pause between two attempts to reach somebody who waits for a message.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Where messages go. Outboxes of entry workers stand at the workers' numbers.
+pub struct Links {
+    pub entries: Vec<Arc<dyn Outbox>>,
+    pub scheduler: Arc<dyn Outbox>,
+    pub control: Arc<dyn Outbox>,
+}
+
+/// Serves until the supervisor calls `shutdown` or `stop` is done; then says so on every link.
+pub async fn serve(
+    state: State,
+    mut inbox: impl Inbox,
+    links: Links,
+    stop: impl Future<Output = ()>,
+) {
+    let mut calls = links.control.incoming();
+    let mut server = Server {
+        state,
+        delivery: Delivery::new(links.entries.clone()),
+        links,
+        core: None,
+        ended: Vec::new(),
+    };
+    let mut stop = pin!(stop);
+    let reason = loop {
+        tokio::select! {
+            event = inbox.recv() => server.event(event),
+            Some(call) = next_call(&mut calls) => {
+                if server.call(call) == Then::ShutDown {
+                    break "shut down";
+                }
+            }
+            () = tokio::time::sleep(RETRY), if server.owes() => server.settle(),
+            () = &mut stop => break "terminated",
+        }
+    };
+    tracing::info!(reason, "detokenizer ends");
+    server.links.close(reason);
+    inbox.close(reason).await;
+}
+
+async fn next_call(calls: &mut Option<Receiver<Message>>) -> Option<Message> {
+    match calls {
+        Some(calls) => calls.recv().await,
+        None => None,
+    }
+}
+
+impl Links {
+    fn close(&self, reason: &str) {
+        for outbox in self.entries.iter().chain([&self.scheduler, &self.control]) {
+            outbox.close(reason);
+        }
+    }
+}
+
+/// The scheduler whose requests are open.
+struct Core {
+    peer: PeerId,
+    incarnation: u64,
+}
+
+struct Server {
+    state: State,
+    delivery: Delivery,
+    links: Links,
+    core: Option<Core>,
+    /// Ended requests of which the scheduler has not been told.
+    ended: Vec<RequestId>,
+}
+
+impl Server {
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Joined { peer, hello } if hello.role == "scheduler" => self.joined(peer, &hello),
+            Event::Joined { hello, .. } => tracing::debug!(role = hello.role, "peer joined"),
+            Event::Message {
+                peer,
+                message: Message::TokenFrame(frame),
+            } => {
+                if self.core.as_ref().is_some_and(|core| core.peer == peer) {
+                    let (frames, ended) = self.state.step(frame);
+                    self.send(frames, ended.ids);
+                } else {
+                    tracing::warn!(
+                        step = frame.step,
+                        "token frame of somebody else than the scheduler dropped"
+                    );
+                }
+            }
+            Event::Message { message, .. } => {
+                tracing::warn!(kind = ?message.kind(), "message that a detokenizer does not take dropped");
+            }
+            Event::Left { peer, reason } => {
+                if self.core.as_ref().is_some_and(|core| core.peer == peer) {
+                    tracing::info!(reason, "scheduler left");
+                }
+            }
+        }
+    }
+
+    /// A scheduler that merely reconnected goes on with its requests; a new one knows nothing of them.
+    fn joined(&mut self, peer: PeerId, hello: &Hello) {
+        let core = Core {
+            peer,
+            incarnation: hello.incarnation,
+        };
+        let before = self.core.replace(core);
+        if before.is_some_and(|before| before.incarnation != hello.incarnation) {
+            let frames = self
+                .state
+                .fail_all(503, "the engine restarted while it worked on this request");
+            tracing::warn!("scheduler was replaced; open requests end");
+            self.send(frames, Vec::new());
+        }
+    }
+
+    fn send(&mut self, frames: Vec<(u16, TextFrame)>, ended: Vec<RequestId>) {
+        self.ended.extend(ended);
+        self.ended
+            .extend(self.delivery.send(frames, &mut self.state));
+        self.tell_ended();
+    }
+
+    /// Tells the scheduler what it has not been told yet; until then it generates what nobody reads.
+    fn tell_ended(&mut self) {
+        if self.ended.is_empty() {
+            return;
+        }
+        let message = Ended {
+            tag: Default::default(),
+            ids: self.ended.clone(),
+        };
+        match self.links.scheduler.send(message.into()) {
+            Ok(()) => self.ended.clear(),
+            Err(error) => tracing::debug!(%error, "scheduler not told of ended requests yet"),
+        }
+    }
+
+    /// Whether somebody could not be reached and waits for a message.
+    fn owes(&self) -> bool {
+        self.delivery.owes() || !self.ended.is_empty()
+    }
+
+    fn settle(&mut self) {
+        self.delivery.settle_all();
+        self.tell_ended();
+    }
+
+    fn call(&mut self, message: Message) -> Then {
+        let Message::Call(call) = message else {
+            tracing::warn!(kind = ?message.kind(), "message that a detokenizer does not take dropped");
+            return Then::GoOn;
+        };
+        let (reply, then) = answer(&call, &self.state.stats());
+        if let Err(error) = self.links.control.send(reply.into()) {
+            tracing::warn!(%error, method = call.method, "call not answered");
+        }
+        then
+    }
+}

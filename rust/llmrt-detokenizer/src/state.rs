@@ -1,0 +1,212 @@
+//! What the detokenizer knows of all requests, and what one step makes of it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use llmrt_text::decode::TokenDecoder;
+use llmrt_wire::{Ended, FinishReason, First, Opened, Outcome, RequestId, TextFrame, TokenFrame};
+use serde::Serialize;
+
+use crate::cut::{Cut, Row};
+use crate::stream::Stream;
+
+/// The detokenizer without its links.
+pub struct State {
+    decoder: TokenDecoder,
+    requests: HashMap<RequestId, Slot>,
+    stats: Stats,
+    /// Text of the row at hand; kept for its memory.
+    text: String,
+}
+
+enum Slot {
+    Open(Box<Stream>),
+    /// A stop string ended it, and the scheduler has yet to say so: tokens that were under way are ignored.
+    Stopped,
+}
+
+/// Counts since the start, and what is held now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// Requests whose text is growing.
+    pub open: usize,
+    /// Requests that a stop string ended and that the scheduler has not closed yet.
+    pub stopped: usize,
+    pub steps: u64,
+    pub tokens: u64,
+    /// Requests that a stop string ended before the scheduler did, ever.
+    pub stop_strings: u64,
+    /// Frames that were dropped because they contradict themselves.
+    pub malformed: u64,
+}
+
+impl State {
+    pub fn new(decoder: TokenDecoder) -> Self {
+        Self {
+            decoder,
+            requests: HashMap::new(),
+            stats: Stats::default(),
+            text: String::new(),
+        }
+    }
+
+    /// One step: the text to show, cut by entry worker, and the requests that a stop string ended.
+    ///
+    /// A row stands in a text frame when it has text or has ended; a request's token counts and its first token's facts
+    /// wait for its next row. A frame that contradicts itself is logged and dropped, rows of unknown requests are
+    /// ignored.
+    pub fn step(&mut self, frame: TokenFrame) -> (Vec<(u16, TextFrame)>, Ended) {
+        let mut ended = Ended::default();
+        if let Err(error) = frame.check() {
+            tracing::error!(step = frame.step, %error, "token frame dropped");
+            self.stats.malformed += 1;
+            return (Vec::new(), ended);
+        }
+        self.stats.steps += 1;
+        self.stats.tokens += frame.tokens.len() as u64;
+        for opened in frame.opened {
+            self.open(opened);
+        }
+
+        let mut first: HashMap<u32, First> = frame
+            .first
+            .into_iter()
+            .map(|first| (first.row, first))
+            .collect();
+        let mut outcomes: HashMap<u32, Outcome> = frame
+            .finished
+            .into_iter()
+            .map(|finished| (finished.row, finished.outcome))
+            .collect();
+        let mut cut = Cut::new(frame.step);
+        let mut tokens = frame.tokens.as_slice();
+        for (row, (&id, &count)) in (0..).zip(frame.ids.iter().zip(frame.counts.iter())) {
+            let (own, rest) = tokens.split_at(count as usize);
+            tokens = rest;
+            let id = RequestId(id);
+            if self.row(id, own, first.remove(&row), outcomes.remove(&row), &mut cut) {
+                ended.ids.push(id);
+            }
+        }
+        self.stats.stop_strings += ended.ids.len() as u64;
+        (cut.into_frames(), ended)
+    }
+
+    /// Ends every open request with an error and forgets all: the scheduler that owned them is gone.
+    pub fn fail_all(&mut self, status: u16, message: &str) -> Vec<(u16, TextFrame)> {
+        let mut cut = Cut::new(0);
+        for (id, slot) in self.requests.drain() {
+            if let Slot::Open(stream) = slot {
+                cut.add(failed(id, *stream, status, message));
+            }
+        }
+        cut.into_frames()
+    }
+
+    /// Ends the open requests of a worker that cannot be reached with an error: their text would have a hole.
+    ///
+    /// Returns what to tell the worker, should it come back, and what to tell the scheduler.
+    pub fn fail_worker(
+        &mut self,
+        worker: u16,
+        status: u16,
+        message: &str,
+    ) -> (Option<TextFrame>, Ended) {
+        let mut cut = Cut::new(0);
+        let mut ended = Ended::default();
+        for (&id, slot) in self
+            .requests
+            .iter_mut()
+            .filter(|(id, _)| id.worker() == worker)
+        {
+            if let Slot::Open(stream) = std::mem::replace(slot, Slot::Stopped) {
+                cut.add(failed(id, *stream, status, message));
+                ended.ids.push(id);
+            }
+        }
+        (cut.into_frames().pop().map(|(_, frame)| frame), ended)
+    }
+
+    pub fn stats(&self) -> Stats {
+        let open = self
+            .requests
+            .values()
+            .filter(|slot| matches!(slot, Slot::Open(_)))
+            .count();
+        Stats {
+            open,
+            stopped: self.requests.len() - open,
+            ..self.stats.clone()
+        }
+    }
+
+    fn open(&mut self, opened: Opened) {
+        let id = opened.id;
+        let stream = Slot::Open(Box::new(Stream::new(&self.decoder, opened)));
+        if let Some(Slot::Open(_)) = self.requests.insert(id, stream) {
+            tracing::warn!(%id, "a request was opened twice; its first text is lost");
+        }
+    }
+
+    /// One row; true when the scheduler must be told that the request has ended.
+    fn row(
+        &mut self,
+        id: RequestId,
+        tokens: &[u32],
+        first: Option<First>,
+        outcome: Option<Outcome>,
+        cut: &mut Cut,
+    ) -> bool {
+        let Entry::Occupied(mut slot) = self.requests.entry(id) else {
+            tracing::debug!(%id, "row of an unknown request ignored");
+            return false;
+        };
+        let closed = outcome.is_some();
+        let Slot::Open(stream) = slot.get_mut() else {
+            if closed {
+                slot.remove();
+            }
+            return false;
+        };
+        if let Some(first) = first {
+            stream.set_first(first);
+        }
+        self.text.clear();
+        let outcome = stream.advance(&self.decoder, tokens, outcome, &mut self.text);
+        let over = outcome.is_some();
+        if over || !self.text.is_empty() {
+            let (tokens, first) = stream.report();
+            cut.add(Row {
+                id,
+                tokens,
+                text: &self.text,
+                first,
+                outcome,
+            });
+        }
+        if closed {
+            slot.remove();
+        } else if over {
+            slot.insert(Slot::Stopped);
+        }
+        over && !closed
+    }
+}
+
+fn failed(id: RequestId, mut stream: Stream, status: u16, message: &str) -> Row<'static> {
+    let (tokens, first) = stream.report();
+    let outcome = Outcome {
+        reason: FinishReason::Error,
+        stop_token: None,
+        stop_string: None,
+        status,
+        message: message.to_owned(),
+    };
+    Row {
+        id,
+        tokens,
+        text: "",
+        first,
+        outcome: Some(outcome),
+    }
+}
