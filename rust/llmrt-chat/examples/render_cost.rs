@@ -9,9 +9,18 @@ use llmrt_chat::{ChatError, ChatTemplate, RenderOptions, TemplateOptions};
 use serde_json::{Value, json};
 
 const TEMPLATES: [(&str, &str); 3] = [
-    ("smollm2", include_str!("../../../tests/golden/chat/smollm2/template.jinja")),
-    ("llama32", include_str!("../../../tests/golden/chat/llama32/template.jinja")),
-    ("qwen3", include_str!("../../../tests/golden/chat/qwen3/template.jinja")),
+    (
+        "smollm2",
+        include_str!("../../../tests/golden/chat/smollm2/template.jinja"),
+    ),
+    (
+        "llama32",
+        include_str!("../../../tests/golden/chat/llama32/template.jinja"),
+    ),
+    (
+        "qwen3",
+        include_str!("../../../tests/golden/chat/qwen3/template.jinja"),
+    ),
 ];
 
 fn conversation(messages: usize, bytes_each: usize) -> Value {
@@ -25,13 +34,21 @@ fn conversation(messages: usize, bytes_each: usize) -> Value {
 }
 
 fn main() -> Result<(), ChatError> {
-    let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+    let options = RenderOptions {
+        add_generation_prompt: true,
+        ..RenderOptions::default()
+    };
     for (name, source) in TEMPLATES {
         let started = Instant::now();
-        let tokens =
-            TemplateOptions { bos_token: Some("<s>".into()), ..TemplateOptions::default() };
+        let tokens = TemplateOptions {
+            bos_token: Some("<s>".into()),
+            ..TemplateOptions::default()
+        };
         let template = ChatTemplate::new(source, tokens)?;
-        println!("{name}: compiled in {:.0} us", started.elapsed().as_secs_f64() * 1e6);
+        println!(
+            "{name}: compiled in {:.0} us",
+            started.elapsed().as_secs_f64() * 1e6
+        );
         for (messages, bytes_each, rounds) in
             [(3, 100, 20_000), (100, 200, 1_000), (1_000, 1_000, 50)]
         {

@@ -21,12 +21,19 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn start(limits: &Limits) -> Self {
-        Self { started: Instant::now(), printed: AtomicUsize::new(0), limits: limits.clone() }
+        Self {
+            started: Instant::now(),
+            printed: AtomicUsize::new(0),
+            limits: limits.clone(),
+        }
     }
 
     /// Accounts for `bytes` about to be printed.
     pub(crate) fn charge(&self, bytes: usize) -> Result<(), Error> {
-        let printed = self.printed.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let printed = self
+            .printed
+            .fetch_add(bytes, Ordering::Relaxed)
+            .saturating_add(bytes);
         let bound = if printed > self.limits.max_output_bytes.saturating_mul(CAPTURE_FACTOR) {
             Bound::Output(self.limits.max_output_bytes)
         } else if self.started.elapsed() > self.limits.max_time {
@@ -46,7 +53,10 @@ pub(crate) struct Prompt {
 
 impl Prompt {
     pub(crate) fn with_cap(cap: usize, expected: usize) -> Self {
-        Self { text: Vec::with_capacity(expected.min(cap)), cap }
+        Self {
+            text: Vec::with_capacity(expected.min(cap)),
+            cap,
+        }
     }
 
     /// The collected text. The engine writes whole strings, so it is valid UTF-8; `None` would be an engine bug.

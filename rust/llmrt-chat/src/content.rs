@@ -41,11 +41,17 @@ pub(crate) fn convert(
     format: ContentFormat,
     tag: Option<&str>,
 ) -> Result<Conversation, ChatError> {
-    let list = messages.as_array().ok_or_else(|| invalid("messages must be a list"))?;
+    let list = messages
+        .as_array()
+        .ok_or_else(|| invalid("messages must be a list"))?;
     if list.is_empty() {
         return Err(invalid("messages must not be empty"));
     }
-    let mut converter = Converter { format, values: 0, bytes: 0 };
+    let mut converter = Converter {
+        format,
+        values: 0,
+        bytes: 0,
+    };
     let mut converted = Vec::with_capacity(list.len());
     for (index, message) in list.iter().enumerate() {
         let tag = tag.filter(|_| index + 1 == list.len());
@@ -60,11 +66,16 @@ pub(crate) fn convert(
 
 /// The text that a continued conversation ends with: that of the last message, its last part if it is a list.
 pub(crate) fn final_text(messages: &Json) -> Result<&str, ChatError> {
-    let content =
-        messages.as_array().and_then(|list| list.last()).and_then(|message| message.get("content"));
+    let content = messages
+        .as_array()
+        .and_then(|list| list.last())
+        .and_then(|message| message.get("content"));
     let text = match content {
         Some(Json::String(text)) => Some(text.as_str()),
-        Some(Json::Array(parts)) => parts.iter().rev().find_map(|part| part.get("text")?.as_str()),
+        Some(Json::Array(parts)) => parts
+            .iter()
+            .rev()
+            .find_map(|part| part.get("text")?.as_str()),
         _ => None,
     };
     text.ok_or_else(|| invalid("continue_final_message needs a last message with text content"))
@@ -148,19 +159,28 @@ impl Converter {
     fn text(&mut self, text: &str, tag: &str) -> Value {
         self.values += 1;
         self.bytes += text.len() as u64;
-        if tag.is_empty() { Value::from(text) } else { Value::from(format!("{text}{tag}")) }
+        if tag.is_empty() {
+            Value::from(text)
+        } else {
+            Value::from(format!("{text}{tag}"))
+        }
     }
 
     fn part(&mut self, text: &str, tag: &str) -> Value {
         let text = self.text(text, tag);
-        [(Value::from("type"), Value::from("text")), (Value::from("text"), text)]
-            .into_iter()
-            .collect()
+        [
+            (Value::from("type"), Value::from("text")),
+            (Value::from("text"), text),
+        ]
+        .into_iter()
+        .collect()
     }
 
     fn value(&mut self, json: &Json, depth: usize) -> Result<Value, ChatError> {
         if depth > MAX_DEPTH {
-            return Err(invalid(format!("messages are nested more than {MAX_DEPTH} levels deep")));
+            return Err(invalid(format!(
+                "messages are nested more than {MAX_DEPTH} levels deep"
+            )));
         }
         self.values += 1;
         Ok(match json {
@@ -168,13 +188,12 @@ impl Converter {
                 self.bytes += text.len() as u64;
                 Value::from(text.as_str())
             }
-            Json::Array(items) => {
-                Value::from(items.iter().map(|item| self.value(item, depth + 1)).collect::<Result<
-                    Vec<_>,
-                    _,
-                >>(
-                )?)
-            }
+            Json::Array(items) => Value::from(
+                items
+                    .iter()
+                    .map(|item| self.value(item, depth + 1))
+                    .collect::<Result<Vec<_>, _>>()?,
+            ),
             Json::Object(fields) => fields
                 .iter()
                 .map(|(name, value)| {
@@ -190,19 +209,29 @@ impl Converter {
 
 /// Converts a template variable from the request.
 pub(crate) fn variable(json: &Json) -> Result<Value, ChatError> {
-    Converter { format: ContentFormat::Either, values: 0, bytes: 0 }.value(json, 0)
+    Converter {
+        format: ContentFormat::Either,
+        values: 0,
+        bytes: 0,
+    }
+    .value(json, 0)
 }
 
 fn part_text(index: usize, part: &Json) -> Result<&str, ChatError> {
     match part.get("type").and_then(Json::as_str) {
         Some("text") => part.get("text").and_then(Json::as_str).ok_or_else(|| {
-            invalid(format!("messages[{index}].content: a text part needs a string 'text'"))
+            invalid(format!(
+                "messages[{index}].content: a text part needs a string 'text'"
+            ))
         }),
         // Capped, because the answer repeats it.
-        Some(kind) => Err(ChatError::Unsupported { index, kind: kind.chars().take(64).collect() }),
-        None => {
-            Err(invalid(format!("messages[{index}].content: every part needs a string 'type'")))
-        }
+        Some(kind) => Err(ChatError::Unsupported {
+            index,
+            kind: kind.chars().take(64).collect(),
+        }),
+        None => Err(invalid(format!(
+            "messages[{index}].content: every part needs a string 'type'"
+        ))),
     }
 }
 

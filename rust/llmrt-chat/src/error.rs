@@ -73,12 +73,15 @@ impl fmt::Display for Raised {
 
 impl std::error::Error for Raised {}
 
+/// Longest message handed to a client, in characters: messages can repeat what the client sent.
+const MAX_MESSAGE: usize = 500;
+
 /// Names the cause of an engine error by walking its chain of sources.
 pub(crate) fn classify(error: Error) -> ChatError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(current) = cause {
         if let Some(Raised(message)) = current.downcast_ref::<Raised>() {
-            return ChatError::Raised(message.clone());
+            return ChatError::Raised(capped(message));
         }
         if let Some(bound) = current.downcast_ref::<Bound>() {
             return match *bound {
@@ -92,12 +95,22 @@ pub(crate) fn classify(error: Error) -> ChatError {
             return ChatError::OutOfFuel;
         }
         // An I/O error hides what it wraps from `source`.
-        cause = match current.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        cause = match current
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref)
+        {
             Some(inner) => Some(inner),
             None => current.source(),
         };
     }
-    ChatError::Render(describe(&error))
+    ChatError::Render(capped(&describe(&error)))
+}
+
+fn capped(message: &str) -> String {
+    match message.char_indices().nth(MAX_MESSAGE) {
+        Some((end, _)) => format!("{}...", &message[..end]),
+        None => message.to_owned(),
+    }
 }
 
 /// One line without the template's source: what failed and where.

@@ -6,8 +6,9 @@
 //!
 //! A template is data that came with the model, so it runs with bounds: fuel in proportion to the conversation,
 //! a cap on its output and a time limit ([`Limits`]). It can neither read files nor the environment.
-//! What the bounds cannot see are single operations on huge values (`[0] * 10**12`): serve only templates of models
-//! you would also load, and never one that came with a request.
+//! The bounds do not see single operations on huge values (`[0] * 10**12`), nor the stack it takes to drop a tower
+//! of lists that a template nests thousands deep. Conversations alone cannot cause either, templates can: serve those of
+//! models you would also load, and never one that came with a request.
 
 mod bounds;
 mod content;

@@ -64,7 +64,13 @@ fn tag_end(text: &str) -> usize {
 /// The only word of a block tag without arguments, such as `generation` or `raw`.
 fn tag_name(tag: &str) -> Option<&str> {
     let inner = tag.strip_prefix("{%")?.strip_suffix("%}")?;
-    Some(inner.strip_prefix(['-', '+']).unwrap_or(inner).trim_end_matches(['-', '+']).trim())
+    Some(
+        inner
+            .strip_prefix(['-', '+'])
+            .unwrap_or(inner)
+            .trim_end_matches(['-', '+'])
+            .trim(),
+    )
 }
 
 /// Offset of the `endraw` tag that closes a raw block.

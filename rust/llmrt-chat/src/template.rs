@@ -35,9 +35,13 @@ impl ChatTemplate {
     /// [`ChatError::Compile`] when the template is broken.
     pub fn new(source: &str, options: TemplateOptions) -> Result<Self, ChatError> {
         let mut env = python::environment(options.clock);
-        let tokens = [("bos_token", options.bos_token), ("eos_token", options.eos_token)];
-        for (name, token) in
-            tokens.into_iter().filter_map(|(name, token)| Some((name.to_owned(), token?)))
+        let tokens = [
+            ("bos_token", options.bos_token),
+            ("eos_token", options.eos_token),
+        ];
+        for (name, token) in tokens
+            .into_iter()
+            .filter_map(|(name, token)| Some((name.to_owned(), token?)))
         {
             env.add_global(name, token);
         }
@@ -46,7 +50,11 @@ impl ChatTemplate {
         }
         env.add_template_owned(NAME, source::adapt(source))
             .map_err(|error| ChatError::Compile(describe(&error)))?;
-        let mut template = Self { env, limits: options.limits, format: ContentFormat::Either };
+        let mut template = Self {
+            env,
+            limits: options.limits,
+            format: ContentFormat::Either,
+        };
         template.format = template.probe();
         Ok(template)
     }
@@ -102,13 +110,20 @@ impl ChatTemplate {
         let values = conversation.values.saturating_mul(limits.fuel_per_value);
         let bytes = conversation.bytes.saturating_mul(limits.fuel_per_byte);
         // The engine counts in signed numbers.
-        limits.base_fuel.saturating_add(values).saturating_add(bytes).min(isize::MAX as u64)
+        limits
+            .base_fuel
+            .saturating_add(values)
+            .saturating_add(bytes)
+            .min(isize::MAX as u64)
     }
 
     /// Renders small conversations with either form of content and looks for their text in the prompt.
     fn probe(&self) -> ContentFormat {
-        let roles: [&[&str]; 3] =
-            [&["system", "user", "assistant", "user"], &["user", "assistant", "user"], &["user"]];
+        let roles: [&[&str]; 3] = [
+            &["system", "user", "assistant", "user"],
+            &["user", "assistant", "user"],
+            &["user"],
+        ];
         let takes_text = roles.iter().find(|roles| self.shows(roles, false));
         match takes_text {
             Some(roles) if self.shows(roles, true) => ContentFormat::Either,
@@ -133,13 +148,14 @@ impl ChatTemplate {
         else {
             return false;
         };
-        self.run(conversation, &RenderOptions::default()).is_ok_and(|prompt| {
-            words.iter().all(|word| prompt.contains(word.as_str()))
-                && !words.iter().any(|word| {
-                    prompt.contains(&format!("'text': '{word}'"))
-                        || prompt.contains(&format!("\"text\": \"{word}\""))
-                })
-        })
+        self.run(conversation, &RenderOptions::default())
+            .is_ok_and(|prompt| {
+                words.iter().all(|word| prompt.contains(word.as_str()))
+                    && !words.iter().any(|word| {
+                        prompt.contains(&format!("'text': '{word}'"))
+                            || prompt.contains(&format!("\"text\": \"{word}\""))
+                    })
+            })
     }
 }
 
@@ -158,8 +174,10 @@ fn context(conversation: Conversation, options: &RenderOptions) -> Result<Value,
     variables.push((Value::from("messages"), conversation.messages));
     variables.push((Value::from("tools"), Value::from(())));
     variables.push((Value::from("documents"), Value::from(())));
-    variables
-        .push((Value::from("add_generation_prompt"), Value::from(options.add_generation_prompt)));
+    variables.push((
+        Value::from("add_generation_prompt"),
+        Value::from(options.add_generation_prompt),
+    ));
     Ok(variables.into_iter().collect())
 }
 

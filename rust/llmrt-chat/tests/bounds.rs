@@ -11,12 +11,22 @@ const QWEN3: &str = include_str!("../../../tests/golden/chat/qwen3/template.jinj
 const MISTRAL: &str = include_str!("../../../tests/golden/chat/mistral/template.jinja");
 
 fn compile(source: &str) -> ChatTemplate {
-    let options = TemplateOptions { eos_token: Some("</s>".into()), ..TemplateOptions::default() };
+    let options = TemplateOptions {
+        eos_token: Some("</s>".into()),
+        ..TemplateOptions::default()
+    };
     ChatTemplate::new(source, options).unwrap()
 }
 
 fn compile_with(source: &str, limits: Limits) -> ChatTemplate {
-    ChatTemplate::new(source, TemplateOptions { limits, ..TemplateOptions::default() }).unwrap()
+    ChatTemplate::new(
+        source,
+        TemplateOptions {
+            limits,
+            ..TemplateOptions::default()
+        },
+    )
+    .unwrap()
 }
 
 fn render(template: &ChatTemplate, messages: &Value) -> Result<String, ChatError> {
@@ -48,7 +58,10 @@ fn broken_templates_fail_at_load() {
         "{% unknown_tag %}",
     ] {
         let error = ChatTemplate::new(source, TemplateOptions::default()).unwrap_err();
-        assert!(matches!(error, ChatError::Compile(_)), "{source}: {error:?}");
+        assert!(
+            matches!(error, ChatError::Compile(_)),
+            "{source}: {error:?}"
+        );
         assert!(!error.is_client_error());
     }
 }
@@ -57,19 +70,32 @@ fn broken_templates_fail_at_load() {
 fn endless_work_runs_out_of_fuel() {
     let nested = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}";
     let recursive = "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}";
-    assert_eq!(render(&compile(nested), &hello()), Err(ChatError::OutOfFuel));
-    assert!(matches!(render(&compile(recursive), &hello()), Err(ChatError::Render(_))));
+    assert_eq!(
+        render(&compile(nested), &hello()),
+        Err(ChatError::OutOfFuel)
+    );
+    assert!(matches!(
+        render(&compile(recursive), &hello()),
+        Err(ChatError::Render(_))
+    ));
 }
 
 #[test]
 fn output_is_capped_in_the_prompt_and_in_captures() {
-    let limits = Limits { max_output_bytes: 1000, ..Limits::default() };
+    let limits = Limits {
+        max_output_bytes: 1000,
+        ..Limits::default()
+    };
     let printed = "{% for i in range(100) %}{{ 'x' * 100 }}{% endfor %}";
     let literal = "{% for i in range(300) %}xxxxxxxxxx{% endfor %}";
     let captured = "{% set c %}{% for i in range(100) %}{{ 'x' * 100 }}{% endfor %}{% endset %}";
     for source in [printed, literal, captured] {
         let outcome = render(&compile_with(source, limits.clone()), &hello());
-        assert_eq!(outcome, Err(ChatError::TooLarge { limit: 1000 }), "{source}");
+        assert_eq!(
+            outcome,
+            Err(ChatError::TooLarge { limit: 1000 }),
+            "{source}"
+        );
     }
 }
 
@@ -87,7 +113,10 @@ fn time_is_bounded() {
         limits,
     );
     let started = Instant::now();
-    assert_eq!(render(&template, &hello()), Err(ChatError::OutOfTime { limit: max_time }));
+    assert_eq!(
+        render(&template, &hello()),
+        Err(ChatError::OutOfTime { limit: max_time })
+    );
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
@@ -119,21 +148,32 @@ fn wide_padding_and_deep_values_are_refused() {
         format!("{tower}{{{{ ns.x }}}}"),
     ] {
         let outcome = render(&compile(&expression), &hello());
-        assert!(matches!(outcome, Err(ChatError::Render(_))), "{expression}: {outcome:?}");
+        assert!(
+            matches!(outcome, Err(ChatError::Render(_))),
+            "{expression}: {outcome:?}"
+        );
     }
 }
 
 #[test]
 fn templates_reach_neither_files_nor_other_templates() {
-    for source in
-        ["{% include '/etc/hostname' %}", "{% extends 'x' %}", "{% import 'x' as y %}{{ y }}"]
-    {
+    for source in [
+        "{% include '/etc/hostname' %}",
+        "{% extends 'x' %}",
+        "{% import 'x' as y %}{{ y }}",
+    ] {
         assert!(
-            matches!(render(&compile(source), &hello()), Err(ChatError::Render(_))),
+            matches!(
+                render(&compile(source), &hello()),
+                Err(ChatError::Render(_))
+            ),
             "{source}"
         );
     }
-    assert!(matches!(render(&compile("{{ debug() }}"), &hello()), Err(ChatError::Render(_))));
+    assert!(matches!(
+        render(&compile("{{ debug() }}"), &hello()),
+        Err(ChatError::Render(_))
+    ));
     assert!(matches!(
         render(&compile("{% include 'chat_template' %}"), &hello()),
         Err(ChatError::Render(_))
@@ -162,12 +202,42 @@ fn odd_messages_are_client_errors() {
         json!([{"role": "user", "content": "x", "extra": deep}]),
     ] {
         let error = render(&template, &messages).unwrap_err();
-        assert!(matches!(error, ChatError::Invalid(_)), "{messages}: {error:?}");
+        assert!(
+            matches!(error, ChatError::Invalid(_)),
+            "{messages}: {error:?}"
+        );
     }
     let image =
         json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]);
-    let expected = ChatError::Unsupported { index: 0, kind: "image_url".into() };
+    let expected = ChatError::Unsupported {
+        index: 0,
+        kind: "image_url".into(),
+    };
     assert_eq!(render(&template, &image), Err(expected));
+}
+
+#[test]
+fn error_messages_stay_short() {
+    let long = json!([{"role": "user", "content": "é".repeat(100_000)}]);
+    let raised = render(
+        &compile("{{ raise_exception('no: ' ~ messages[0].content) }}"),
+        &long,
+    )
+    .unwrap_err();
+    assert!(
+        matches!(&raised, ChatError::Raised(message) if message.starts_with("no: éé")),
+        "{raised:?}"
+    );
+    let failed = render(
+        &compile("{{ strftime_now('%' ~ messages[0].content) }}"),
+        &long,
+    )
+    .unwrap_err();
+    assert!(matches!(failed, ChatError::Render(_)), "{failed:?}");
+    for error in [raised, failed] {
+        assert!(error.is_client_error());
+        assert!(error.to_string().chars().count() < 600);
+    }
 }
 
 #[test]
@@ -178,11 +248,20 @@ fn continuing_excludes_a_generation_prompt_and_needs_text() {
         continue_final_message: true,
         ..RenderOptions::default()
     };
-    assert!(matches!(template.render(&hello(), &options(true)), Err(ChatError::Invalid(_))));
+    assert!(matches!(
+        template.render(&hello(), &options(true)),
+        Err(ChatError::Invalid(_))
+    ));
     let silent = json!([{"role": "user", "content": "x"}, {"role": "assistant"}]);
-    assert!(matches!(template.render(&silent, &options(false)), Err(ChatError::Invalid(_))));
+    assert!(matches!(
+        template.render(&silent, &options(false)),
+        Err(ChatError::Invalid(_))
+    ));
     let dropped = compile("{{ messages[0].role }}");
-    assert!(matches!(dropped.render(&hello(), &options(false)), Err(ChatError::Invalid(_))));
+    assert!(matches!(
+        dropped.render(&hello(), &options(false)),
+        Err(ChatError::Invalid(_))
+    ));
 }
 
 #[test]
@@ -258,7 +337,13 @@ fn any_content() -> impl Strategy<Value = Value> {
 }
 
 fn any_messages() -> impl Strategy<Value = Value> {
-    let role = prop_oneof![Just("user"), Just("assistant"), Just("system"), Just("tool"), Just("")];
+    let role = prop_oneof![
+        Just("user"),
+        Just("assistant"),
+        Just("system"),
+        Just("tool"),
+        Just("")
+    ];
     let message =
         (role, any_content()).prop_map(|(role, content)| json!({"role": role, "content": content}));
     prop::collection::vec(message, 0..6).prop_map(Value::from)

@@ -33,20 +33,33 @@ fn tojson(
     separators: Option<Value>,
     kwargs: Kwargs,
 ) -> Result<String, Error> {
-    let indent = match indent.or(kwargs.get("indent")?).filter(|indent| !indent.is_none()) {
+    let indent = match indent
+        .or(kwargs.get("indent")?)
+        .filter(|indent| !indent.is_none())
+    {
         None => None,
         Some(indent) => Some(match indent.as_str() {
             Some(text) => text.to_owned(),
             None => " ".repeat(bounded(usize::try_from(indent)?)?),
         }),
     };
-    let separators = separators.or(kwargs.get("separators")?).filter(|pair| !pair.is_none());
+    let separators = separators
+        .or(kwargs.get("separators")?)
+        .filter(|pair| !pair.is_none());
     let (item_separator, key_separator) = match separators {
-        Some(pair) => (to_str(&pair.get_item_by_index(0)?)?, to_str(&pair.get_item_by_index(1)?)?),
-        None => (if indent.is_some() { "," } else { ", " }.into(), ": ".into()),
+        Some(pair) => (
+            to_str(&pair.get_item_by_index(0)?)?,
+            to_str(&pair.get_item_by_index(1)?)?,
+        ),
+        None => (
+            if indent.is_some() { "," } else { ", " }.into(),
+            ": ".into(),
+        ),
     };
     let style = Style {
-        ensure_ascii: ensure_ascii.or(kwargs.get("ensure_ascii")?).unwrap_or(false),
+        ensure_ascii: ensure_ascii
+            .or(kwargs.get("ensure_ascii")?)
+            .unwrap_or(false),
         indent,
         item_separator,
         key_separator,
@@ -60,7 +73,11 @@ fn tojson(
 fn trim(value: &Value, chars: Option<&str>) -> Result<Value, Error> {
     match value.as_str() {
         Some(text) => Ok(Value::from(strings::strip(text, chars, Side::Both))),
-        None => Ok(Value::from(strings::strip(&to_str(value)?, chars, Side::Both))),
+        None => Ok(Value::from(strings::strip(
+            &to_str(value)?,
+            chars,
+            Side::Both,
+        ))),
     }
 }
 
@@ -83,7 +100,10 @@ fn indent(
     let blank = blank.or(kwargs.get("blank")?).unwrap_or(false);
     kwargs.assert_all_used()?;
     let mut out = String::new();
-    for (i, line) in strings::splitlines(&(to_str(value)? + "\n"), false).into_iter().enumerate() {
+    for (i, line) in strings::splitlines(&(to_str(value)? + "\n"), false)
+        .into_iter()
+        .enumerate()
+    {
         out.push_str(if i > 0 { "\n" } else { "" });
         if (i > 0 || first) && (blank || !line.is_empty() || (i == 0 && first)) {
             out.push_str(&prefix);

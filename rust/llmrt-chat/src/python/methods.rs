@@ -27,11 +27,14 @@ pub(super) fn call(state: &State, value: &Value, name: &str, args: &[Value]) -> 
         (ValueKind::Seq | ValueKind::Iterable, "index") => {
             let (wanted,): (&Value,) = from_args(args)?;
             let at = value.try_iter()?.position(|item| item == *wanted);
-            at.map(Value::from).ok_or_else(|| invalid("value is not in list"))
+            at.map(Value::from)
+                .ok_or_else(|| invalid("value is not in list"))
         }
         (ValueKind::Seq | ValueKind::Iterable, "count") => {
             let (wanted,): (&Value,) = from_args(args)?;
-            Ok(Value::from(value.try_iter()?.filter(|item| item == wanted).count()))
+            Ok(Value::from(
+                value.try_iter()?.filter(|item| item == wanted).count(),
+            ))
         }
         _ => unknown_method_callback(state, value, name, args),
     }
@@ -62,7 +65,9 @@ fn string_method(text: &str, name: &str, args: &[Value]) -> Option<Outcome> {
         "capitalize" => no_args(args, || strings::capitalize(text)),
         "upper" => no_args(args, || text.to_uppercase()),
         "lower" => no_args(args, || text.to_lowercase()),
-        "isspace" => no_args(args, || !text.is_empty() && text.chars().all(strings::is_space)),
+        "isspace" => no_args(args, || {
+            !text.is_empty() && text.chars().all(strings::is_space)
+        }),
         "isdigit" | "isnumeric" | "isdecimal" => {
             no_args(args, || all_chars(text, char::is_numeric))
         }
@@ -106,14 +111,20 @@ fn split(text: &str, args: &[Value], splitter: Splitter) -> Outcome {
     if sep == Some("") {
         return Err(invalid("empty separator"));
     }
-    Ok(splitter(text, sep, usize::try_from(limit).ok()).into_iter().map(Value::from).collect())
+    Ok(splitter(text, sep, usize::try_from(limit).ok())
+        .into_iter()
+        .map(Value::from)
+        .collect())
 }
 
 fn splitlines(text: &str, args: &[Value]) -> Outcome {
     let (keep, kwargs): (Option<bool>, Kwargs) = from_args(args)?;
     let keep = keep.or(kwargs.get("keepends")?).unwrap_or(false);
     kwargs.assert_all_used()?;
-    Ok(strings::splitlines(text, keep).into_iter().map(Value::from).collect())
+    Ok(strings::splitlines(text, keep)
+        .into_iter()
+        .map(Value::from)
+        .collect())
 }
 
 /// `partition` and `rpartition`, which search from the left and the right.
@@ -122,7 +133,11 @@ fn partition(text: &str, args: &[Value], from: Side) -> Outcome {
     if sep.is_empty() {
         return Err(invalid("empty separator"));
     }
-    let at = if from == Side::Right { text.rfind(sep) } else { text.find(sep) };
+    let at = if from == Side::Right {
+        text.rfind(sep)
+    } else {
+        text.find(sep)
+    };
     let parts = match at {
         Some(at) => [&text[..at], sep, &text[at + sep.len()..]],
         None if from == Side::Right => ["", "", text],
@@ -154,7 +169,9 @@ fn affix(text: &str, args: &[Value], test: impl Fn(&str, &str) -> bool) -> Outco
         return Err(invalid("expected a string or a tuple of strings"));
     }
     for affix in affixes.try_iter()? {
-        let affix = affix.as_str().ok_or_else(|| invalid("expected a tuple of strings"))?;
+        let affix = affix
+            .as_str()
+            .ok_or_else(|| invalid("expected a tuple of strings"))?;
         if test(text, affix) {
             return Ok(Value::from(true));
         }
@@ -193,7 +210,8 @@ fn find(
 }
 
 fn found(at: Result<Option<i64>, Error>) -> Outcome {
-    at?.map(Value::from).ok_or_else(|| invalid("substring not found"))
+    at?.map(Value::from)
+        .ok_or_else(|| invalid("substring not found"))
 }
 
 fn count(text: &str, args: &[Value]) -> Outcome {
@@ -220,7 +238,11 @@ fn pad(text: &str, args: &[Value], side: Side) -> Outcome {
     let (width, fill): (usize, Option<&str>) = from_args(args)?;
     let missing = missing(text, width)?;
     let fill = fill.unwrap_or(" ").repeat(missing);
-    Ok(Value::from(if side == Side::Left { fill + text } else { text.to_owned() + &fill }))
+    Ok(Value::from(if side == Side::Left {
+        fill + text
+    } else {
+        text.to_owned() + &fill
+    }))
 }
 
 fn zfill(text: &str, args: &[Value]) -> Outcome {
@@ -229,12 +251,17 @@ fn zfill(text: &str, args: &[Value]) -> Outcome {
         Some(digits) => text.split_at(text.len() - digits.len()),
         None => ("", text),
     };
-    Ok(Value::from(format!("{sign}{}{digits}", "0".repeat(missing(text, width)?))))
+    Ok(Value::from(format!(
+        "{sign}{}{digits}",
+        "0".repeat(missing(text, width)?)
+    )))
 }
 
 fn missing(text: &str, width: usize) -> Result<usize, Error> {
     if width > MAX_PAD {
-        return Err(invalid(format!("padding is limited to {MAX_PAD} characters")));
+        return Err(invalid(format!(
+            "padding is limited to {MAX_PAD} characters"
+        )));
     }
     Ok(width.saturating_sub(text.chars().count()))
 }

@@ -53,6 +53,9 @@ fn raise_exception(message: &Value) -> Result<Value, Error> {
 
 fn strftime(clock: &Clock, format: &str) -> Result<String, Error> {
     jiff::fmt::strtime::format(format, clock.now()).map_err(|error| {
-        Error::new(ErrorKind::InvalidOperation, format!("strftime_now('{format}'): {error}"))
+        Error::new(
+            ErrorKind::InvalidOperation,
+            format!("strftime_now('{format}'): {error}"),
+        )
     })
 }

@@ -55,7 +55,11 @@ fn write_repr(out: &mut String, value: &Value, depth: usize) -> Result<(), Error
 
 /// `repr` of a string: single quotes unless only those occur inside.
 fn write_str_repr(out: &mut String, text: &str) {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
     out.push(quote);
     for c in text.chars() {
         match c {
@@ -92,7 +96,11 @@ pub(super) fn float_repr(value: f64) -> String {
         return "nan".into();
     }
     if value.is_infinite() {
-        return if value > 0.0 { "inf".into() } else { "-inf".into() };
+        return if value > 0.0 {
+            "inf".into()
+        } else {
+            "-inf".into()
+        };
     }
     let text = format!("{value:?}");
     match text.split_once('e') {
@@ -102,7 +110,10 @@ pub(super) fn float_repr(value: f64) -> String {
                 Some(exponent) => ('-', exponent),
                 None => ('+', exponent),
             };
-            format!("{}e{sign}{exponent:0>2}", digits.strip_suffix(".0").unwrap_or(digits))
+            format!(
+                "{}e{sign}{exponent:0>2}",
+                digits.strip_suffix(".0").unwrap_or(digits)
+            )
         }
     }
 }

@@ -16,8 +16,16 @@ pub(super) enum Side {
 /// `strip`, `lstrip`, `rstrip`: removes any of `chars`, or whitespace.
 pub(super) fn strip<'a>(text: &'a str, chars: Option<&str>, side: Side) -> &'a str {
     let drop = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
-    let text = if side == Side::Right { text } else { text.trim_start_matches(drop) };
-    if side == Side::Left { text } else { text.trim_end_matches(drop) }
+    let text = if side == Side::Right {
+        text
+    } else {
+        text.trim_start_matches(drop)
+    };
+    if side == Side::Left {
+        text
+    } else {
+        text.trim_end_matches(drop)
+    }
 }
 
 /// `split(sep, maxsplit)`; `None` splits at runs of whitespace and drops empty pieces. `sep` must not be empty.
@@ -124,7 +132,10 @@ pub(super) fn title(text: &str) -> String {
 pub(super) fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars.as_str().to_lowercase().chars()).collect(),
+        Some(first) => first
+            .to_uppercase()
+            .chain(chars.as_str().to_lowercase().chars())
+            .collect(),
         None => String::new(),
     }
 }
@@ -141,8 +152,11 @@ pub(super) fn window(text: &str, start: Option<i64>, end: Option<i64>) -> Option
     if raw_start > length || start > end {
         return None;
     }
-    let byte =
-        |chars: i64| text.char_indices().nth(chars as usize).map_or(text.len(), |(at, _)| at);
+    let byte = |chars: i64| {
+        text.char_indices()
+            .nth(chars as usize)
+            .map_or(text.len(), |(at, _)| at)
+    };
     let (from, to) = (byte(start), byte(end));
     Some((from, &text[from..to]))
 }
