@@ -1,0 +1,134 @@
+"""What each process of a server is told, made from the configuration, the model and the topology."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from llmrt import cpus
+from llmrt.config import Config
+from llmrt.engine.config import EngineConfig
+from llmrt.model_source import ModelSource
+from llmrt.supervisor.children import Child
+from llmrt.supervisor.errors import StartError
+from llmrt.topology import Topology
+
+if TYPE_CHECKING:
+    from llmrt._core import Entry
+
+HEARTBEAT = 1.0
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def children(config: Config, source: ModelSource, topology: Topology) -> list[Child]:
+    """Starts the scheduler's and the detokenizer's process."""
+    engine = Child("the scheduler", "llmrt.engine", engine_config(config, source, topology).to_json())
+    detokenizer = Child(
+        "the detokenizer", "llmrt.detokenizer", json.dumps(detokenizer_config(config, source, topology)).encode()
+    )
+    return [engine, detokenizer]
+
+
+def entry(config: Config, source: ModelSource, topology: Topology, listener: socket.socket) -> Entry:
+    """Starts the entry worker inside this process, on a descriptor of its own for ``listener``."""
+    from llmrt._core import Entry
+
+    descriptor = os.dup(listener.fileno())
+    try:
+        worker = Entry(json.dumps(entry_config(config, source, topology, descriptor)))
+        worker.start()
+    except (ValueError, RuntimeError, OSError) as error:
+        raise StartError(str(error)) from error
+    return worker
+
+
+def max_model_len(config: Config, source: ModelSource) -> int:
+    """Longest prompt plus answer, tokens. Raises :class:`StartError` when more is asked than the model can do."""
+    limit = source.config.max_position_embeddings
+    wanted = config.model.max_model_len
+    if wanted is not None and wanted > limit:
+        raise StartError(f"--max-model-len {wanted} is more than the model's {limit}")
+    return wanted or limit
+
+
+def engine_config(config: Config, source: ModelSource, topology: Topology) -> EngineConfig:
+    """What the scheduler process is told."""
+    return EngineConfig(
+        topology=topology,
+        model=None if config.model.model is None else str(source.path),
+        max_model_len=max_model_len(config, source),
+        dtype=config.model.dtype,
+        schedule_policy=config.scheduler.schedule_policy,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
+        max_num_queued_reqs=config.entry.max_num_queued_reqs,
+        enable_prefix_caching=config.scheduler.enable_prefix_caching,
+        kv_cache_bytes=int(config.scheduler.kv_cache_memory * GIB),
+        num_pages=config.scheduler.num_pages,
+        num_threads=config.process.num_threads or cpus.available(),
+        step_deadline=config.process.step_deadline,
+        log_level=config.log.log_level,
+        log_format=config.log.log_format,
+    )
+
+
+def detokenizer_config(config: Config, source: ModelSource, topology: Topology) -> dict[str, Any]:
+    """What the detokenizer process is told."""
+    return {
+        "index": 0,
+        "endpoints": {
+            "tokens": topology.detokenizer[0].tokens,
+            "results": [worker.results for worker in topology.entry],
+            "requests": topology.scheduler.requests,
+            "control": topology.control,
+        },
+        "tokenizer": _tokenizer(source),
+        "log": _log(config),
+        "link": _link(config),
+    }
+
+
+def entry_config(config: Config, source: ModelSource, topology: Topology, descriptor: int) -> dict[str, Any]:
+    """What an entry worker is told."""
+    served = config.model.served_model_name
+    return {
+        "worker": 0,
+        "listen_fd": descriptor,
+        "endpoints": {"requests": topology.scheduler.requests, "results": topology.entry[0].results},
+        "model": {
+            "name": served or source.name,
+            "max_model_len": max_model_len(config, source),
+            "vocab_size": source.config.vocab_size,
+            "tokenizer": _tokenizer(source),
+            "chat_template": source.chat_template,
+            "bos_token": source.bos_token,
+            "eos_token": source.eos_token,
+            "created": int(time.time()),
+        },
+        "tokenizer_threads": config.entry.tokenizer_threads or cpus.available(),
+        "limits": {
+            "max_body_bytes": config.entry.max_body_mb * MIB,
+            "max_connections": config.entry.max_connections,
+            "max_requests": config.scheduler.max_num_seqs + config.entry.max_num_queued_reqs,
+            "stall_timeout_s": config.entry.stall_timeout,
+        },
+        "log": _log(config),
+        "stat_interval_s": config.log.stat_interval,
+        "link": _link(config),
+    }
+
+
+def _tokenizer(source: ModelSource) -> dict[str, str]:
+    return {"kind": "gguf" if source.tokenizer.suffix == ".gguf" else "json", "path": str(source.tokenizer)}
+
+
+def _log(config: Config) -> dict[str, str]:
+    return {"format": config.log.log_format, "level": config.log.log_level}
+
+
+def _link(config: Config) -> dict[str, float]:
+    return {"heartbeat_s": HEARTBEAT, "silence_s": config.process.step_deadline}
