@@ -2,7 +2,7 @@
 
 The configuration is one JSON object: ``index`` (number of this detokenizer), ``topology`` (see
 :mod:`llmrt.topology`), ``tokenizer`` (``{"kind": "gguf" | "json", "path": ...}``), optionally ``log``
-(``{"format": "text" | "json", "level": ...}``), ``link`` (``{"heartbeat_s": ..., "peer_timeout_s": ...}``) and
+(``{"format": "text" | "json", "level": ...}``), ``link`` (``{"heartbeat_s": ..., "silence_s": ...}``) and
 ``parent``, the process id of the supervisor.
 """
 

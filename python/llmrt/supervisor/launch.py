@@ -26,11 +26,14 @@ GIB = 1 << 30
 
 def children(config: Config, source: ModelSource, topology: Topology) -> list[Child]:
     """Starts the scheduler's and the detokenizer's process."""
-    engine = Child("the scheduler", "llmrt.engine", engine_config(config, source, topology).to_json())
-    detokenizer = Child(
-        "the detokenizer", "llmrt.detokenizer", json.dumps(detokenizer_config(config, source, topology)).encode()
-    )
-    return [engine, detokenizer]
+    return [
+        Child("the scheduler", "llmrt.engine.process", engine_config(config, source, topology).to_json()),
+        Child(
+            "the detokenizer",
+            "llmrt.detokenizer.process",
+            json.dumps(detokenizer_config(config, source, topology)).encode(),
+        ),
+    ]
 
 
 def entry(config: Config, source: ModelSource, topology: Topology, listener: socket.socket) -> Entry:
@@ -71,6 +74,7 @@ def engine_config(config: Config, source: ModelSource, topology: Topology) -> En
         num_pages=config.scheduler.num_pages,
         num_threads=config.process.num_threads or cpus.available(),
         step_deadline=config.process.step_deadline,
+        parent=os.getpid(),
         log_level=config.log.log_level,
         log_format=config.log.log_format,
     )
@@ -80,12 +84,8 @@ def detokenizer_config(config: Config, source: ModelSource, topology: Topology) 
     """What the detokenizer process is told."""
     return {
         "index": 0,
-        "endpoints": {
-            "tokens": topology.detokenizer[0].tokens,
-            "results": [worker.results for worker in topology.entry],
-            "requests": topology.scheduler.requests,
-            "control": topology.control,
-        },
+        "parent": os.getpid(),
+        "topology": json.loads(topology.to_json()),
         "tokenizer": _tokenizer(source),
         "log": _log(config),
         "link": _link(config),

@@ -98,14 +98,14 @@ pub struct LinkTimes {
     /// Seconds between heartbeats.
     pub heartbeat_s: f64,
     /// Seconds without a sign of life after which a peer counts as dead.
-    pub peer_timeout_s: f64,
+    pub silence_s: f64,
 }
 
 impl Default for LinkTimes {
     fn default() -> Self {
         Self {
             heartbeat_s: 1.0,
-            peer_timeout_s: 60.0,
+            silence_s: 60.0,
         }
     }
 }
@@ -146,8 +146,8 @@ impl Config {
                 "a positive number of seconds",
             ),
             (
-                seconds(config.link.peer_timeout_s),
-                "link.peer_timeout_s",
+                seconds(config.link.silence_s),
+                "link.silence_s",
                 "a positive number of seconds",
             ),
         ];
@@ -162,7 +162,7 @@ impl LinkTimes {
     pub(crate) fn options(&self) -> LinkOptions {
         LinkOptions {
             heartbeat: Duration::from_secs_f64(self.heartbeat_s),
-            silence: Duration::from_secs_f64(self.peer_timeout_s),
+            silence: Duration::from_secs_f64(self.silence_s),
             ..LinkOptions::default()
         }
     }
