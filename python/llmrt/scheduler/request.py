@@ -122,10 +122,7 @@ def accept(request: wire.Request, limits: Limits, eos: frozenset[int], arrival: 
 
     Raises :class:`Rejected`. The entry has checked all this before, but what it sends is not trusted.
     """
-    try:
-        prompt = wire.u32s(request.prompt)
-    except wire.WireError as error:
-        raise Rejected(f"the prompt is no column of token ids: {error}") from error
+    prompt = wire.u32s(request.prompt)
     sampling = request.sampling
     if not prompt:
         raise Rejected("the prompt is empty")
