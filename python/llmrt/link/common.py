@@ -125,6 +125,11 @@ def poll(poller: zmq.Poller, links: Iterable[Socket], timeout: float | None = No
     poller.poll(max(0, math.ceil(wait * 1000)))
 
 
+def _is_readable(socket: zmq.Socket) -> bool:
+    """Whether a message waits; a tenth of the cost of asking a poller or of catching ``zmq.Again``."""
+    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
+
+
 class Socket:
     """A ZMQ socket with its monitor: what both ends of a link share."""
 
@@ -154,13 +159,12 @@ class Socket:
 
     def _frames(self) -> Iterable[list[bytes]]:
         for _ in range(BATCH):
-            try:
-                yield self.socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            if not _is_readable(self.socket):
                 return
+            yield self.socket.recv_multipart(zmq.NOBLOCK)
 
     def _notices(self) -> Iterable[int]:
-        while self._monitor.poll(0):
+        while _is_readable(self._monitor):
             yield int(recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"])
 
     def _beat_is_due(self) -> bool:

@@ -90,7 +90,7 @@ class Inbox(Socket):
         """Says ``Dead`` to all peers and unbinds."""
         if self._closed:
             return
-        for key in self._guests:
+        for key in list(self._guests):
             self._answer(key, wire.Dead(self.welcome.incarnation, reason))
         self._shut()
 

@@ -25,8 +25,12 @@ from llmrt.link.common import (
 _log = logging.getLogger(__name__)
 
 
+OVERHEAD = 1024
+"""Bytes that a queued message takes beside its own."""
+
+
 class _Window:
-    """Bytes on their way, and the heartbeats whose echo acknowledges them."""
+    """Bytes on their way, :data:`OVERHEAD` included, and the heartbeats whose echo acknowledges them."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -78,6 +82,8 @@ class Outbox(Socket):
         self._refused = False
         # Without a connection nothing is queued: frames for a dead peer must not reach its successor.
         self.socket.set(zmq.IMMEDIATE, 1)
+        # The window bounds the queue.
+        self.socket.set(zmq.SNDHWM, 0)
         self.socket.set(zmq.RECONNECT_IVL, 20)
         self.socket.set(zmq.RECONNECT_IVL_MAX, 1000)
         self.socket.connect(endpoint)
@@ -115,12 +121,14 @@ class Outbox(Socket):
         if cost > self._credit:
             raise Full("out of credit")
         raw = wire.encode(message)
-        if not self._window.has_room(len(raw)):
+        size = len(raw) + OVERHEAD
+        if not self._window.has_room(size):
             raise Full("the peer does not read")
         if not self._push(raw):
-            raise Full("the socket's queue is full")
+            # The connection broke just now; its notice is on the way.
+            raise NotReady(f"{self.endpoint} is not connected")
         self._credit -= cost
-        self._window.sent += len(raw)
+        self._window.sent += size
         if self._window.is_due():
             self._push(wire.encode(wire.Heartbeat(self.identity.incarnation, self._window.mark())))
 

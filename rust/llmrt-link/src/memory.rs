@@ -19,8 +19,8 @@ use crate::{
     Event, Identity, Inbox, LinkError, LinkOptions, Outbox, PeerId, PeerState, SendError, Welcome,
 };
 
-/// Frames that one connection holds in each direction.
-const QUEUE: usize = 4096;
+/// Frames that one connection holds in each direction; as many as the ZMQ twin.
+const QUEUE: usize = 100_000;
 
 /// Names that inboxes are bound to.
 #[derive(Clone, Default)]

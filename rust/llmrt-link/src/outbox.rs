@@ -11,13 +11,17 @@ use crate::{Identity, LinkOptions, PeerState, SendError};
 /// Messages from the peer that wait for their reader; calls are rare.
 const INCOMING: usize = 256;
 
+/// What a queued message takes beside its bytes. It also keeps the count of messages in a window below the bound of
+/// the transports' queues, so that a full window always shows first.
+const OVERHEAD: usize = 1024;
+
 /// Outgoing half of one connection.
 pub(crate) trait Pipe: Send {
     /// Queues one frame without waiting; false when the connection is lost.
     fn push(&mut self, frame: Vec<u8>) -> bool;
 }
 
-/// Bytes on their way, and the heartbeats whose echo acknowledges them.
+/// Bytes on their way, [`OVERHEAD`] included, and the heartbeats whose echo acknowledges them.
 #[derive(Default)]
 struct Window {
     sent: u64,
@@ -126,15 +130,16 @@ impl Sender {
             }
         }
         let frame = message.encode();
+        let bytes = frame.len() + OVERHEAD;
         let mut lane = self.lane();
         if !lane.ready {
             return Err(SendError::NotReady);
         }
-        if cost > lane.credit || !lane.window.has_room(frame.len(), self.options.window) {
+        if cost > lane.credit || !lane.window.has_room(bytes, self.options.window) {
             return Err(SendError::Full);
         }
         lane.credit -= cost;
-        lane.window.sent += frame.len() as u64;
+        lane.window.sent += bytes as u64;
         let delivered = lane.push(frame)
             && (!lane.window.is_due(self.options.window) || self.beat_on(&mut lane));
         if delivered {
