@@ -2,14 +2,18 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use llmrt_link::{Outbox, SendError};
 use llmrt_wire::{RequestId, TextFrame};
+use tokio::time::Instant;
 
 use crate::state::State;
 
 /// Frames that are kept for one worker that cannot be reached.
 const MAX_OWED: usize = 64;
+/// How long they are kept: a worker that is gone for longer has told its clients itself.
+const KEEP_OWED: Duration = Duration::from_secs(60);
 
 /// The entry workers' outboxes, and what they could not take.
 ///
@@ -17,7 +21,12 @@ const MAX_OWED: usize = 64;
 /// requests end with an error, which is kept for it.
 pub struct Delivery {
     outboxes: Vec<Arc<dyn Outbox>>,
-    owed: HashMap<u16, VecDeque<TextFrame>>,
+    owed: HashMap<u16, Owed>,
+}
+
+struct Owed {
+    since: Instant,
+    frames: VecDeque<TextFrame>,
 }
 
 impl Delivery {
@@ -56,15 +65,17 @@ impl Delivery {
 
     /// Sends what a worker is owed; true when nothing is left.
     fn settle(&mut self, worker: u16) -> bool {
-        let Some(mut frames) = self.owed.remove(&worker) else {
+        let Some(mut owed) = self.owed.remove(&worker) else {
             return true;
         };
-        while let Some(frame) = frames.front() {
+        while let Some(frame) = owed.frames.front() {
             if self.pass(worker, frame).is_err() {
-                self.owed.insert(worker, frames);
+                if owed.since.elapsed() < KEEP_OWED {
+                    self.owed.insert(worker, owed);
+                }
                 return false;
             }
-            frames.pop_front();
+            owed.frames.pop_front();
         }
         true
     }
@@ -91,11 +102,14 @@ impl Delivery {
         );
         tracing::warn!(worker, %error, requests = ended.ids.len(), "entry worker not reached; its requests end");
         if usize::from(worker) < self.outboxes.len() {
-            let frames = self.owed.entry(worker).or_default();
-            frames.push_back(frame);
-            frames.extend(farewell);
-            while frames.len() > MAX_OWED {
-                frames.pop_front();
+            let owed = self.owed.entry(worker).or_insert_with(|| Owed {
+                since: Instant::now(),
+                frames: VecDeque::new(),
+            });
+            owed.frames.push_back(frame);
+            owed.frames.extend(farewell);
+            while owed.frames.len() > MAX_OWED {
+                owed.frames.pop_front();
             }
         }
         ended.ids

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use llmrt_link::{Event, Inbox, Outbox, PeerId};
-use llmrt_wire::{Ended, Hello, Message, RequestId, TextFrame};
+use llmrt_wire::{Ended, Message, RequestId, TextFrame};
 use tokio::sync::mpsc::Receiver;
 
 use crate::control::{Then, answer};
@@ -71,17 +71,12 @@ impl Links {
     }
 }
 
-/// The scheduler whose requests are open.
-struct Core {
-    peer: PeerId,
-    incarnation: u64,
-}
-
 struct Server {
     state: State,
     delivery: Delivery,
     links: Links,
-    core: Option<Core>,
+    /// The scheduler whose requests are open.
+    core: Option<PeerId>,
     /// Ended requests of which the scheduler has not been told.
     ended: Vec<RequestId>,
 }
@@ -89,13 +84,13 @@ struct Server {
 impl Server {
     fn event(&mut self, event: Event) {
         match event {
-            Event::Joined { peer, hello } if hello.role == "scheduler" => self.joined(peer, &hello),
+            Event::Joined { peer, hello } if hello.role == "scheduler" => self.joined(peer),
             Event::Joined { hello, .. } => tracing::debug!(role = hello.role, "peer joined"),
             Event::Message {
                 peer,
                 message: Message::TokenFrame(frame),
             } => {
-                if self.core.as_ref().is_some_and(|core| core.peer == peer) {
+                if self.core == Some(peer) {
                     let (frames, ended) = self.state.step(frame);
                     self.send(frames, ended.ids);
                 } else {
@@ -109,27 +104,29 @@ impl Server {
                 tracing::warn!(kind = ?message.kind(), "message that a detokenizer does not take dropped");
             }
             Event::Left { peer, reason } => {
-                if self.core.as_ref().is_some_and(|core| core.peer == peer) {
+                if self.core == Some(peer) {
                     tracing::info!(reason, "scheduler left");
+                    self.core = None;
+                    self.fail_all();
                 }
             }
         }
     }
 
-    /// A scheduler that merely reconnected goes on with its requests; a new one knows nothing of them.
-    fn joined(&mut self, peer: PeerId, hello: &Hello) {
-        let core = Core {
-            peer,
-            incarnation: hello.incarnation,
-        };
-        let before = self.core.replace(core);
-        if before.is_some_and(|before| before.incarnation != hello.incarnation) {
-            let frames = self
-                .state
-                .fail_all(503, "the engine restarted while it worked on this request");
-            tracing::warn!("scheduler was replaced; open requests end");
-            self.send(frames, Vec::new());
+    fn joined(&mut self, peer: PeerId) {
+        if self.core.replace(peer).is_some() {
+            self.fail_all();
         }
+    }
+
+    /// The scheduler is gone: another one knows nothing of its requests, and it gives them up itself when only the link
+    /// broke. Frames in between are lost, so no text could go on.
+    fn fail_all(&mut self) {
+        let frames = self
+            .state
+            .fail_all(503, "the engine was lost while it worked on this request");
+        self.ended.clear();
+        self.delivery.send(frames, &mut self.state);
     }
 
     fn send(&mut self, frames: Vec<(u16, TextFrame)>, ended: Vec<RequestId>) {
@@ -154,9 +151,9 @@ impl Server {
         }
     }
 
-    /// Whether somebody could not be reached and waits for a message.
+    /// Whether somebody who may come back waits for a message.
     fn owes(&self) -> bool {
-        self.delivery.owes() || !self.ended.is_empty()
+        self.delivery.owes() || (self.core.is_some() && !self.ended.is_empty())
     }
 
     fn settle(&mut self) {

@@ -216,7 +216,7 @@ fn ids() -> impl Iterator<Item = RequestId> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(600))]
     #[test]
     fn answers_do_not_depend_on_frames(scripts in prop::collection::vec(script(), 1..5)) {
         let collector = play(&scripts);
