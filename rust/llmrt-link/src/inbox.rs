@@ -256,3 +256,7 @@ fn dead(welcome: &Welcome, reason: String) -> Vec<u8> {
     })
     .encode()
 }
+
+#[cfg(test)]
+#[path = "inbox_tests.rs"]
+mod tests;

@@ -291,3 +291,7 @@ pub(crate) fn other_version(version: u16) -> String {
         "the peer speaks wire version {version}, this process {VERSION}: run the same llmrt on both ends"
     )
 }
+
+#[cfg(test)]
+#[path = "outbox_tests.rs"]
+mod tests;
