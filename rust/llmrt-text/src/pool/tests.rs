@@ -196,9 +196,9 @@ fn many_threads_submit_at_once() {
                         .unwrap()
                 };
                 let pending: Vec<_> = (0..500).map(submit).collect();
-                pending
-                    .into_iter()
-                    .for_each(|pending| drop(wait(pending).unwrap()));
+                for pending in pending {
+                    wait(pending).unwrap();
+                }
             });
         }
     });

@@ -1,0 +1,78 @@
+"""The Rust parts of llmrt."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, Literal, final
+
+def version() -> str:
+    """Version of the extension module."""
+
+def run_detokenizer(config_json: str) -> None:
+    """Serves as a detokenizer until the supervisor calls ``shutdown`` or the process gets SIGTERM.
+
+    Blocks with the GIL released. Raises ValueError if the configuration is refused, OSError if an endpoint cannot be
+    bound, RuntimeError if the tokenizer cannot be read.
+    """
+
+@final
+class GgufFile:
+    """An open GGUF file (version 2 or 3). It is mapped, not copied: do not change it while it is open."""
+
+    def __new__(cls, path: str | PathLike[str]) -> GgufFile:
+        """Raises OSError if the file cannot be read, ValueError if it is not sound GGUF."""
+
+    def keys(self) -> list[str]:
+        """All metadata keys, sorted."""
+
+    def get(self, key: str) -> Any:
+        """The metadata value under ``key`` as int, float, bool, str or list of these; None if there is none."""
+
+    def tensors(self) -> list[tuple[str, list[int], str]]:
+        """All tensors in file order: name, shape as torch has it, stored type such as "Q4_1"."""
+
+    def read(self, name: str, dtype: Literal["f32", "f16", "bf16"]) -> bytearray:
+        """Dequantises a tensor: little-endian, row-major. Runs on all cores; other Python threads run meanwhile.
+
+        Raises KeyError if there is no such tensor, ValueError for a stored type or dtype that is not supported.
+        """
+
+@final
+class Tokenizer:
+    """Text to token ids and back. All methods may be called from many threads at once."""
+
+    @staticmethod
+    def from_gguf(path: str | PathLike[str]) -> Tokenizer:
+        """Rebuilds the tokenizer that a GGUF file describes.
+
+        Raises OSError if the file cannot be read, ValueError if its kind of tokenizer is not supported.
+        """
+
+    @staticmethod
+    def from_file(tokenizer_json: str | PathLike[str]) -> Tokenizer:
+        """Loads a ``tokenizer.json``; truncation and padding in it are ignored.
+
+        Raises OSError if the file cannot be read, ValueError if it is no tokenizer.
+        """
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        """Token ids of ``text``; the text of a special token in it becomes that token.
+
+        With ``add_special_tokens``, adds what the model expects around a plain text (a BOS, often nothing).
+        """
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Text of ``ids``, without that of special tokens unless asked for. Ids outside the vocabulary have no text."""
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the highest token id."""
+
+    @property
+    def special_ids(self) -> list[int]:
+        """Ids of the special tokens, ascending."""
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a token as the vocabulary spells it."""
+
+    def id_to_token(self, id: int) -> str | None:
+        """The token with this id as the vocabulary spells it: byte-level tokens in their alphabet, not as text."""
