@@ -8,12 +8,16 @@ plans from its standard input.
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from llmrt import wire
 from llmrt.cache.pages import PAGE_SIZE
+from llmrt.runner.options import RunnerOptions
 from llmrt.scheduler import plan as plans
 from llmrt.scheduler.plan import ExecutorInfo, StepPlan, StepResult
 
@@ -143,6 +147,43 @@ class FakeRanks:
             page, offset = divmod(position, PAGE_SIZE)
             content = self.memory.get(state.pages[page])
             assert content is not None and content[offset] == state.prefixes[position], "a page has foreign tokens"
+
+
+FAILS, KILLS = 95, 96
+"""First tokens of prompts at which :class:`FaultyRanks` fail: so that they can go on, and for good."""
+
+
+class FaultyRanks(FakeRanks):
+    """Ranks for a whole scheduler process: they fail on demand, and load when the file ``gate`` exists."""
+
+    def __init__(self, info: ExecutorInfo, gate: str | None) -> None:
+        super().__init__(info)
+        self.gate = gate
+        self.sane = True
+
+    def load(self) -> ExecutorInfo:
+        if self.gate:
+            Path(self.gate + ".loading").touch()
+            while not Path(self.gate).exists():
+                time.sleep(0.01)
+        return super().load()
+
+    def launch(self, plan: StepPlan) -> None:
+        firsts = {wire.u32s(start.tokens)[0] for start in plan.starts}
+        self.sane = self.sane and KILLS not in firsts
+        if firsts & {FAILS, KILLS}:
+            raise RuntimeError("the ranks failed, as they were told to")
+        super().launch(plan)
+
+    def recover(self) -> bool:
+        return super().recover() and self.sane
+
+
+def build(source: object, options: RunnerOptions) -> FaultyRanks:
+    """Makes the executor of a scheduler process, as ``EngineConfig.executor`` names it."""
+    length = options.max_model_len or 4096
+    info = ExecutorInfo(options.num_pages or 512, PAGE_SIZE, options.num_slots, length, 97)
+    return FaultyRanks(info, os.environ.get("LLMRT_TEST_GATE"))
 
 
 def serve(info: ExecutorInfo) -> None:

@@ -337,6 +337,19 @@ def test_nothing_behind_a_blocked_head_holds_pages() -> None:
         engine.check(id)
 
 
+def test_who_enters_leaves_room_for_those_that_run_to_grow() -> None:
+    engine = Engine(num_pages=7)
+    first = engine.submit(prompt(20), max_tokens=40, ignore_eos=True)
+    engine.step()
+    tight = engine.submit(prompt(60, 1), max_tokens=4)
+    engine.step()
+    assert engine.scheduler.stats()["num_requests_waiting"] == 1 and engine.scheduler.cache.pool.free == 4
+    engine.run()
+    engine.check(first)
+    engine.check(tight)
+    assert engine.scheduler.counters.preemptions == 0
+
+
 # Order
 
 
