@@ -36,7 +36,7 @@ pub enum GgufError {
 
     #[error(
         "tensor {tensor:?} has type {type_name}, which is not supported; \
-         use a file quantised as one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q6_K"
+         use a file quantised as one of F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, Q4_K, Q4_1, Q4_0"
     )]
     UnsupportedType { tensor: String, type_name: String },
 

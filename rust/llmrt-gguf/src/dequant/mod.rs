@@ -24,8 +24,11 @@ pub(crate) fn dequantize(ggml_type: GgmlType, data: &[u8], dtype: Dtype, out: &m
         GgmlType::Bf16 => run::<1, 2>(data, dtype, out, block::bf16),
         GgmlType::Q4_0 => run::<32, 18>(data, dtype, out, block::q4_0),
         GgmlType::Q4_1 => run::<32, 20>(data, dtype, out, block::q4_1),
+        GgmlType::Q5_0 => run::<32, 22>(data, dtype, out, block::q5_0),
+        GgmlType::Q5_1 => run::<32, 24>(data, dtype, out, block::q5_1),
         GgmlType::Q8_0 => run::<32, 34>(data, dtype, out, block::q8_0),
         GgmlType::Q4K => run::<256, 144>(data, dtype, out, block::q4_k),
+        GgmlType::Q5K => run::<256, 176>(data, dtype, out, block::q5_k),
         GgmlType::Q6K => run::<256, 210>(data, dtype, out, block::q6_k),
         GgmlType::Other(_) => unreachable!("the file refuses types that have no block layout"),
     }
