@@ -47,7 +47,7 @@ PROMPTS: dict[str, str] = {
     "code_python": 'def merge_sorted(a, b):\n    """Merge two sorted lists into one sorted list."""\n    result = []\n',
     "code_rust": "fn main() {\n    let mut counts: HashMap<String, usize> = HashMap::new();\n    for word in text.",
     "json": '{"name": "Ada Lovelace", "born": 1815, "occupation": "mathematician", "known_for": [',
-    "chinese": "北京是中国的首都，也是一座历史悠久的城市。",
+    "chinese": "北京是中国的首都，也是一座历史悠久的城市。",  # noqa: RUF001
     "japanese_korean": "東京は日本の首都です。서울은 대한민국의 수도이며 ",
     "emoji": "I love summer 🌞🏖️! My family 👨‍👩‍👧‍👦 went to the beach and 🎉🎉",
     "latin_scripts": "Zażółć gęślą jaźń. Où est la bibliothèque? Größe, Straße, naïve café; Ελληνικά, русский язык:",

@@ -1,0 +1,59 @@
+"""What an attention backend must offer, and the KV memory it works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """The sequences of one step; sequence ``i`` brings ``count[i]`` rows, whose positions start at ``begin[i]``.
+
+    Those with one row come first; the rows of all sequences lie end to end in their order. Neighbours of similar
+    length are best.
+    ``pages`` ``[sequences, most pages]`` holds the page table of each, filled up with page 0.
+    """
+
+    begin: Ints
+    count: Ints
+    pages: Ints
+
+
+class KVCache:
+    """KV memory: for each layer ``k`` and ``v``, float32 ``[num_kv_heads, num_pages * page_size, head_dim]``.
+
+    Heads are outermost, so that a run of neighbouring pages is one dense matrix for each head.
+    """
+
+    def __init__(self, num_layers: int, num_kv_heads: int, num_pages: int, page_size: int, head_dim: int) -> None:
+        shape = (num_kv_heads, num_pages * page_size, head_dim)
+        self.page_size = page_size
+        self.num_pages = num_pages
+        self.k = [torch.zeros(shape) for _ in range(num_layers)]
+        self.v = [torch.zeros(shape) for _ in range(num_layers)]
+
+    @staticmethod
+    def page_bytes(num_layers: int, num_kv_heads: int, page_size: int, head_dim: int) -> int:
+        """Bytes that one page takes in all layers together."""
+        return 2 * 4 * num_layers * num_kv_heads * page_size * head_dim
+
+
+class AttentionBackend(Protocol):
+    """Causal grouped-query attention of new rows to all that their sequences hold."""
+
+    def plan(self, sequences: Sequences) -> Any:
+        """What can be computed once for all layers of a step."""
+
+    def forward(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: Any) -> torch.Tensor:
+        """Stores ``k`` and ``v`` of the new rows, then attends.
+
+        ``q`` is ``[rows, num_heads, head_dim]``, ``k`` and ``v`` are ``[rows, num_kv_heads, head_dim]``; rows beyond
+        those of ``plan`` are padding, which is neither stored nor attended. Gives ``[rows, num_heads * head_dim]``.
+        """

@@ -1,0 +1,1 @@
+"""Decoder-only transformers: one decoder, and a file for what sets each family apart."""

@@ -1,0 +1,1 @@
+"""Choosing tokens: a function of (seed, position, logits), vectorised over the batch, one file per feature."""

@@ -1,0 +1,97 @@
+"""From logits to tokens.
+
+Order: logit bias, min_tokens, penalties, then greedy rows are done (best logit, lowest id wins). Sampled rows go on
+with temperature, min_p, top_k, top_p. Each of the last three is a floor on the scores, so together they are one
+comparison, and ties at a floor are kept whatever order they were found in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from llmrt.sampling import draw, min_p, top_k, top_p
+from llmrt.sampling.logit_bias import LogitBias
+from llmrt.sampling.min_tokens import MinTokens
+from llmrt.sampling.penalties import Penalties
+from llmrt.sampling.slots import Slots, values
+from llmrt.wire import Sampling
+
+GREEDY_BELOW = 1e-5
+"""Temperatures below this count as 0: their softmax is the argmax anyway."""
+
+
+class Sampler:
+    """Sampling settings and counts of every slot, applied to batches of slots."""
+
+    def __init__(self, num_slots: int, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
+        self._bias = LogitBias(num_slots, vocab_size)
+        self._min_tokens = MinTokens(num_slots, vocab_size, eos_token_ids)
+        self._penalties = Penalties(num_slots, vocab_size)
+        self._changed = np.zeros(num_slots, np.bool_)
+        self._temperature = np.zeros(num_slots, np.float32)
+        self._top_k = np.zeros(num_slots, np.int64)
+        self._top_p = np.ones(num_slots, np.float32)
+        self._min_p = np.zeros(num_slots, np.float32)
+        self._seed = np.zeros(num_slots, np.int64)
+
+    def start(self, slot: int, sampling: Sampling, tokens: torch.Tensor, prompt_tokens: int) -> None:
+        """A request enters ``slot`` with ``tokens`` (int64), the first ``prompt_tokens`` of them its prompt.
+
+        Raises ``ValueError`` when ``sampling`` has no seed.
+        """
+        if sampling.seed is None:
+            raise ValueError(f"the request in slot {slot} has no seed")
+        changes = (
+            self._bias.start(slot, sampling),
+            self._min_tokens.start(slot, sampling, prompt_tokens),
+            self._penalties.start(slot, sampling, tokens, prompt_tokens),
+        )
+        self._changed[slot] = any(changes)
+        self._temperature[slot] = sampling.temperature if sampling.temperature >= GREEDY_BELOW else 0
+        self._top_k[slot] = max(sampling.top_k, 0)
+        self._top_p[slot] = sampling.top_p
+        self._min_p[slot] = sampling.min_p
+        self._seed[slot] = draw.signed(sampling.seed)
+
+    def free(self, slot: int) -> None:
+        """The request in ``slot`` has left."""
+        self._penalties.free(slot)
+        self._changed[slot] = False
+
+    def sample(self, logits: torch.Tensor, slots: Slots, positions: Slots) -> torch.Tensor:
+        """The next token of each of ``slots``, int64 ``[rows]``, and counts it.
+
+        ``logits`` is float32 ``[rows, vocab_size]`` and is overwritten; ``positions`` are the places in their
+        sequences that the tokens will take.
+        """
+        if self._changed[slots].any():
+            self._bias.apply(logits, slots)
+            self._min_tokens.apply(logits, slots, positions)
+            self._penalties.apply(logits, slots)
+        random = np.flatnonzero(self._temperature[slots])
+        if random.size == len(slots):
+            tokens = self._sample_random(logits, slots, positions)
+        else:
+            tokens = logits.argmax(dim=1)
+            if random.size:
+                index = torch.from_numpy(random)
+                tokens[index] = self._sample_random(logits.index_select(0, index), slots[random], positions[random])
+        self._penalties.record(slots, tokens)
+        return tokens
+
+    def _sample_random(self, logits: torch.Tensor, slots: Slots, positions: Slots) -> torch.Tensor:
+        scores = logits.sub_(logits.amax(dim=1, keepdim=True)).div_(values(self._temperature, slots))
+        floor = torch.full((len(slots), 1), -torch.inf)
+        min_p.raise_floor(floor, self._min_p[slots])
+        top_k.raise_floor(floor, scores, self._top_k[slots])
+        weights = scores.exp()
+        if bool((floor > -torch.inf).any()):
+            weights.masked_fill_(scores < floor, 0)
+        if (self._top_p[slots] < 1).any():
+            top_p.raise_floor(floor, scores, weights, self._top_p[slots])
+            weights.masked_fill_(scores < floor, 0)
+        uniforms = draw.uniform(torch.from_numpy(self._seed[slots]), torch.from_numpy(positions))
+        return draw.draw(weights, uniforms)
