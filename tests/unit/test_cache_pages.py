@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmrt.cache.pages import CacheError, PagePool, pages_for
@@ -74,6 +74,7 @@ def test_verify_notices_a_lost_page() -> None:
         pool.verify([])
 
 
+@settings(deadline=None)
 @given(st.integers(2, 40), st.lists(st.tuples(st.integers(1, 9), st.integers(0, 50), st.booleans()), max_size=60))
 def test_random_takes_and_frees_balance(num_pages: int, orders: list[tuple[int, int, bool]]) -> None:
     pool = PagePool(num_pages)

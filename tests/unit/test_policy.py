@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmrt import wire
@@ -34,6 +34,7 @@ def test_orders() -> None:
     assert order("lpm", requests) == [3, 2, 4, 1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 3)), max_size=20))
 def test_no_two_requests_are_equal(parts: list[tuple[int, int]]) -> None:
     requests = [request(i, *part) for i, part in enumerate(parts)]
@@ -47,6 +48,7 @@ def test_unknown_policies_are_named() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
+@settings(deadline=None)
 @given(data=st.data())
 def test_the_queue_is_in_order(name: str, data: st.DataObject) -> None:
     pages: dict[int, int] = {}

@@ -146,8 +146,8 @@ class EngineLoop:
         return self.scheduler.update(self.executor.collect())
 
     def _recover(self) -> wire.TokenFrame | None:
-        self.scheduler.fail(STEP_FAILED)
         try:
+            self.scheduler.fail(STEP_FAILED)
             self.scheduler.verify()
             sane = self.executor.recover()
         except Exception as error:

@@ -64,9 +64,10 @@ def serve(config: EngineConfig) -> int:
     gc.collect()
     gc.freeze()
     signals = Signals()
-    reason = "the server ends"
+    reason = "the scheduler failed; its log says how"
     try:
         EngineLoop(scheduler, executor, requests, tokens, control).run(signals)
+        reason = "the server ends"
         return 0
     except EngineError as error:
         log.critical("%s", error)

@@ -69,6 +69,12 @@ class Scheduler:
         )
         if min(self.limits.max_num_seqs, max_num_batched_tokens) < 1:
             raise ValueError("max_num_seqs, max_num_batched_tokens and the executor's slots must be at least 1")
+        if max_num_batched_tokens < self.limits.max_num_seqs:
+            log.warning(
+                "max_num_batched_tokens (%d) is below max_num_seqs (%d): when all run, the last of them get no tokens",
+                max_num_batched_tokens,
+                self.limits.max_num_seqs,
+            )
         self.cache = PrefixCache(pool, model, enable_prefix_caching)
         self.counters = Counters()
         self._policy = policy.by_name(schedule_policy)
@@ -197,7 +203,8 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Lets waiting requests run, strictly in order: one that does not fit blocks those behind it."""
-        while len(self._waiting):
+        # Only a key that never changes lets a request in without a free slot, by displacing another.
+        while len(self._waiting) and (self._free_slots or self._policy.static):
             left = self.limits.max_num_batched_tokens - sum(r.length - r.computed for r in self._running)
             request = self._waiting.head(self.cache.version)
             # A sampled token that is not read back yet would be missing from the slot's start.
