@@ -19,6 +19,8 @@ BATCH = 1024
 _SOON = 0.01
 """Seconds until something is tried again that libzmq's I/O thread has not finished yet."""
 
+_READABLE = int(zmq.POLLIN)
+
 _LINGER_MS = 200
 """How long a closed socket may go on sending its death notice."""
 
@@ -127,7 +129,7 @@ def poll(poller: zmq.Poller, links: Iterable[Socket], timeout: float | None = No
 
 def _is_readable(socket: zmq.Socket) -> bool:
     """Whether a message waits; a tenth of the cost of asking a poller or of catching ``zmq.Again``."""
-    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
+    return bool(int(socket.get(zmq.EVENTS)) & _READABLE)
 
 
 class Socket:

@@ -105,11 +105,13 @@ class Inbox(Socket):
             self._leave(key, "the connection is closed")
             raise NotReady("the connection is closed") from None
 
-    def _answer(self, key: bytes, message: wire.Message) -> None:
+    def _answer(self, key: bytes, message: wire.Message) -> bool:
         try:
             self._push(key, message)
         except (NotReady, Full) as error:
             _log.debug("answer dropped: %s", error)
+            return False
+        return True
 
     def _frame(self, key: bytes, raw: bytes) -> None:
         try:
@@ -144,8 +146,9 @@ class Inbox(Socket):
             same = other == key and guest.hello.incarnation == hello.incarnation
             if (guest.hello.role, guest.hello.index) == place and not same:
                 self._leave(other, "replaced by a successor")
-        self._answer(key, wire.Ready(wire.VERSION, self.welcome.incarnation, self.welcome.credit, self.welcome.info))
-        if key not in self._guests:
+        ready = wire.Ready(wire.VERSION, self.welcome.incarnation, self.welcome.credit, self.welcome.info)
+        # Who is gone again before it was answered never joined.
+        if self._answer(key, ready) and key not in self._guests:
             self._last_peer += 1
             self._guests[key] = _Guest(self._last_peer, hello)
             self._keys[self._last_peer] = key
