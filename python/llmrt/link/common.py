@@ -20,6 +20,7 @@ _SOON = 0.01
 """Seconds until something is tried again that libzmq's I/O thread has not finished yet."""
 
 _READABLE = int(zmq.POLLIN)
+"""A plain number: masking with the enum costs more than asking the socket."""
 
 _LINGER_MS = 200
 """How long a closed socket may go on sending its death notice."""
