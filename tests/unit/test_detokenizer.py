@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -17,27 +18,27 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from llmrt._core import Tokenizer
 
 from llmrt import link, model_source, topology, wire
-from llmrt.model_config import ModelError
+from llmrt._core import Tokenizer
+from llmrt.config import Config
+from llmrt.supervisor import launch
 from llmrt.supervisor.children import Child
 
 PATIENCE = 60.0
 T = TypeVar("T")
 
-try:
-    MODEL: Path | None = model_source.resolve(None).tokenizer
-except ModelError:
-    MODEL = None
 
-needs_model = pytest.mark.skipif(MODEL is None, reason="the default model is not installed")
+@functools.cache
+def model() -> model_source.ModelSource:
+    """The default model; `make test` installs it."""
+    return model_source.resolve(None)
 
 
 class Stage:
     """A detokenizer for one entry worker, and its neighbours: entry, scheduler, supervisor."""
 
-    def __init__(self, directory: Path, tokenizer: dict[str, str]) -> None:
+    def __init__(self, directory: Path, source: model_source.ModelSource) -> None:
         self.table = topology.build(directory)
         self.results = link.Inbox(self.table.entry[0].results)
         self.requests = link.Inbox(self.table.scheduler.requests)
@@ -48,14 +49,8 @@ class Stage:
         self.poller = zmq.Poller()
         for each in self.links:
             each.register(self.poller)
-        config = {
-            "index": 0,
-            "topology": json.loads(self.table.to_json()),
-            "tokenizer": tokenizer,
-            "log": {"level": "debug"},
-            "parent": os.getpid(),
-        }
-        self.child = Child("detokenizer", "llmrt.detokenizer", json.dumps(config).encode())
+        config = launch.detokenizer_config(Config(), source, self.table)
+        self.child = Child("the detokenizer", "llmrt.detokenizer.process", json.dumps(config).encode())
         self.step = 0
 
     def wait(self, of: link.Inbox | link.Outbox, kind: type[T], fits: Callable[[T], bool] = lambda _: True) -> T:
@@ -115,9 +110,8 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    assert MODEL is not None
     with topology.RuntimeDirectory() as directory:
-        stage = Stage(directory.path, {"kind": "gguf", "path": str(MODEL)})
+        stage = Stage(directory.path, model())
         try:
             stage.ready()
             yield stage
@@ -127,10 +121,9 @@ def stage() -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.from_gguf(MODEL)
+    return Tokenizer.from_gguf(model().tokenizer)
 
 
-@needs_model
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 400), skip=st.booleans())
 def test_random_tokens_stream_what_they_decode_to(
@@ -145,7 +138,6 @@ def test_random_tokens_stream_what_they_decode_to(
     assert text == tokenizer.decode(tokens, skip_special_tokens=skip)
 
 
-@needs_model
 @pytest.mark.parametrize(
     "text",
     [
@@ -165,7 +157,6 @@ def test_text_of_many_scripts_arrives_whole(stage: Stage, tokenizer: Tokenizer, 
     assert "\ufffd" not in streamed
 
 
-@needs_model
 def test_a_stop_string_beside_multi_byte_text(stage: Stage, tokenizer: Tokenizer) -> None:
     tokens = tokenizer.encode("数は三つ。停止 and more")
     request = random.getrandbits(44)
@@ -184,17 +175,15 @@ def test_a_stop_string_beside_multi_byte_text(stage: Stage, tokenizer: Tokenizer
     assert stage.wait(stage.requests, link.Received).message == wire.Ended([request])
 
 
-@needs_model
 def test_characters_that_never_complete_stay_cheap(stage: Stage, tokenizer: Tokenizer) -> None:
     lead = next(id for id in range(tokenizer.vocab_size) if tokenizer.id_to_token(id) == "ð")
     text = stage.generate(random.getrandbits(44), [[lead] * 1024] * 32, wire.Output())
     assert text == "\ufffd" * 32768
 
 
-@needs_model
 def test_life_and_death() -> None:
     with topology.RuntimeDirectory() as directory:
-        stage = Stage(directory.path, {"kind": "gguf", "path": str(MODEL)})
+        stage = Stage(directory.path, model())
         try:
             peer = stage.ready()
             stats = json.loads(stage.call(peer, "stats").value)
@@ -208,10 +197,9 @@ def test_life_and_death() -> None:
             stage.close()
 
 
-@needs_model
 def test_sigterm_ends_it_in_order() -> None:
     with topology.RuntimeDirectory() as directory:
-        stage = Stage(directory.path, {"kind": "gguf", "path": str(MODEL)})
+        stage = Stage(directory.path, model())
         try:
             stage.ready()
             stage.child.process.terminate()

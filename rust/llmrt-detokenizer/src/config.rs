@@ -105,7 +105,7 @@ impl Default for LinkTimes {
     fn default() -> Self {
         Self {
             heartbeat_s: 1.0,
-            silence_s: 60.0,
+            silence_s: 30.0,
         }
     }
 }
