@@ -405,6 +405,22 @@ def test_priority_displaces_what_comes_after_it() -> None:
     assert engine.scheduler.counters.preemptions == 1
 
 
+def test_priority_comes_before_a_long_prompt_without_throwing_it_out() -> None:
+    engine = Engine(num_pages=500, max_model_len=8000, max_num_batched_tokens=64, schedule_policy="priority")
+    long = engine.submit(prompt(2000), max_tokens=4, priority=1)
+    later = engine.submit(prompt(10, 1), max_tokens=4, priority=1)
+    for _ in range(3):
+        engine.step()
+    urgent = engine.submit(prompt(100, 2), max_tokens=4, ignore_eos=True, priority=0)
+    for _ in range(5):
+        engine.step()
+    assert engine.stories[urgent].outcome is not None and not engine.stories[later].tokens
+    engine.run()
+    for id in (long, later, urgent):
+        engine.check(id)
+    assert engine.scheduler.counters.preemptions == 0
+
+
 def test_lpm_runs_what_is_cached_first() -> None:
     engine = Engine(num_slots=1, schedule_policy="lpm")
     engine.submit(prompt(40), max_tokens=2)

@@ -1,8 +1,6 @@
-"""Collects what the next TokenFrame says."""
+"""Collects what one TokenFrame says."""
 
 from __future__ import annotations
-
-from array import array
 
 from llmrt import wire
 from llmrt.scheduler.request import Request
@@ -12,7 +10,7 @@ PROMPT_TAIL = 16
 
 
 class FrameBuilder:
-    """Rows of the next frame. ``ids``, ``counts`` and ``tokens`` are filled directly where it must be fast."""
+    """Rows of one frame. ``ids``, ``counts`` and ``tokens`` are filled directly where it must be fast."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
@@ -56,18 +54,14 @@ class FrameBuilder:
         self.counts.append(0)
         self.finish_row(outcome)
 
-    def take(self, step: int) -> wire.TokenFrame | None:
-        """The frame, or ``None`` when it would say nothing."""
-        if not self.ids:
-            return None
-        frame = wire.TokenFrame(
+    def build(self, step: int) -> wire.TokenFrame:
+        """The frame; the builder is used up."""
+        return wire.TokenFrame(
             step=step,
             opened=self._opened,
             ids=wire.u64(self.ids),
             counts=wire.u32(self.counts),
-            tokens=wire.u32(array("I", self.tokens)),
+            tokens=wire.u32(self.tokens),
             first=self._first,
             finished=self._finished,
         )
-        self.__init__()  # type: ignore[misc]
-        return frame

@@ -205,26 +205,34 @@ class Scheduler:
         """Lets waiting requests run, strictly in order: one that does not fit blocks those behind it."""
         # Only a key that never changes lets a request in without a free slot, by displacing another.
         while len(self._waiting) and (self._free_slots or self._policy.static):
-            left = self.limits.max_num_batched_tokens - sum(r.length - r.computed for r in self._running)
             request = self._waiting.head(self.cache.version)
             # A sampled token that is not read back yet would be missing from the slot's start.
-            if not request.settled or not self._make_room(request, left):
+            if not request.settled or not self._has_budget(request) or not self._make_room(request):
                 return
             self._start(self._waiting.pop())
 
-    def _make_room(self, request: Request, left: int) -> bool:
+    def _has_budget(self, request: Request) -> bool:
+        """Whether this step would compute some of ``request``, given what goes before it (see ``budget.spend``)."""
+        left = self.limits.max_num_batched_tokens
+        for running in self._running:
+            gap = running.length - running.computed
+            if gap == 1 or running.key < request.key:
+                left -= gap
+        return left > 0
+
+    def _make_room(self, request: Request) -> bool:
         """Whether ``request`` can be admitted, after displacing running requests that come after it if that helps."""
-        if left > 0 and self._fits(request, 0, 0):
+        if self._fits(request, 0, 0):
             return True
         if not self._policy.static or not self._running or self._running[-1].key < request.key:
             return False
-        victims = self._victims(request, left)
+        victims = self._victims(request)
         for victim in victims:
             self._preempt(victim)
         # What a victim shared with ``request`` was counted as gained, so look again.
         return bool(victims) and self._fits(request, 0, 0)
 
-    def _victims(self, request: Request, left: int) -> list[Request]:
+    def _victims(self, request: Request) -> list[Request]:
         """The fewest from the back of the order, all of them after ``request``, whose leaving lets it in."""
         refs = self.cache.pool.refs
         pages = 0
@@ -234,8 +242,7 @@ class Scheduler:
                 break
             victims.append(victim)
             pages += sum(refs[page] == 1 for page in victim.pages)
-            left += victim.length - victim.computed
-            if left > 0 and self._fits(request, pages, len(victims)):
+            if self._fits(request, pages, len(victims)):
                 return victims
         return []
 
@@ -298,11 +305,18 @@ class Scheduler:
             if len(request.tokens) >= request.watch or token in request.stops:
                 self._consider(request, token)
         self.counters.generated_tokens += len(out)
-        return frames.take(step)
+        return self._take_frame(step)
 
     def take_frame(self) -> wire.TokenFrame | None:
         """What there is to tell the detokenizer outside of a step: requests that ended while none ran."""
-        return self._frames.take(self._step)
+        return self._take_frame(self._step)
+
+    def _take_frame(self, step: int) -> wire.TokenFrame | None:
+        if not self._frames.ids:
+            return None
+        frame = self._frames.build(step)
+        self._frames = FrameBuilder()
+        return frame
 
     def _consider(self, request: Request, token: int) -> None:
         """The token just appended is the request's first or last, or completes the computation of a page."""
