@@ -88,9 +88,11 @@ class Decoder:
         self._head = head
 
     def hidden(self, ids: torch.Tensor, positions: torch.Tensor, plan: Any, rows: tuple[Segment, ...]) -> torch.Tensor:
-        """Hidden states before the last norm, float32 ``[rows, hidden]``, of ``ids`` at ``positions`` (int64
-        ``[rows]``). ``plan`` says which sequence each row belongs to and may cover fewer rows: those beyond are padding,
-        whose hidden states mean nothing. ``rows`` tells the roles of all."""
+        """Hidden states before the last norm, float32 ``[rows, hidden]``.
+
+        ``ids`` stand at ``positions`` (both int64 ``[rows]``). ``plan`` says which sequence each row belongs to and
+        may cover fewer rows: those beyond are padding, whose hidden states mean nothing. ``rows`` tells all roles.
+        """
         x = self._embedding(ids)
         step = Step(self._rope.rotations(positions), plan, rows)
         for block in self._blocks:
