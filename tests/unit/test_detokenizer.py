@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,12 +53,12 @@ class Stage:
         self.child = Child("the detokenizer", "llmrt.detokenizer.process", json.dumps(config).encode())
         self.step = 0
 
-    def wait(self, of: link.Inbox | link.Outbox, kind: type[T], fits: Callable[[T], bool] = lambda _: True) -> T:
+    def wait(self, of: link.Inbox | link.Outbox, kind: type[T]) -> T:
         """The next event of a link that is of this kind; others stay for later."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             for event in self.events[id(of)]:
-                if isinstance(event, kind) and fits(event):
+                if isinstance(event, kind):
                     self.events[id(of)].remove(event)
                     return event
             assert self.child.ended() is None or kind is link.Left, self.child.ended()
