@@ -76,3 +76,29 @@ class Tokenizer:
 
     def id_to_token(self, id: int) -> str | None:
         """The token with this id as the vocabulary spells it: byte-level tokens in their alphabet, not as text."""
+
+@final
+class Entry:
+    """An entry worker: HTTP server, tokenizer threads and router, on threads of its own."""
+
+    def __new__(cls, config_json: str) -> Entry:
+        """Raises ValueError if the configuration is refused."""
+
+    def start(self) -> None:
+        """Loads the tokenizer, opens the links and serves; returns when connections are accepted.
+
+        Raises OSError if a socket cannot be used, RuntimeError if the tokenizer or chat template cannot, or if the
+        worker was started before.
+        """
+
+    def shutdown(self, timeout: float) -> None:
+        """Takes no new requests, gives open ones ``timeout`` seconds, then ends.
+
+        Returns at once; a second call replaces the timeout of the first.
+        """
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the worker has ended; False when ``timeout`` seconds passed before."""
+
+    def core_down(self, reason: str) -> None:
+        """Ends all open requests with an error that gives ``reason``; new ones get 503 until a core answers again."""

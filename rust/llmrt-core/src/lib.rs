@@ -1,6 +1,7 @@
 //! `llmrt._core`: the Rust parts of llmrt as one Python extension module. No logic of its own.
 
 mod detokenizer;
+mod entry;
 mod gguf;
 mod tokenizer;
 
@@ -10,6 +11,8 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use super::detokenizer::run_detokenizer;
+    #[pymodule_export]
+    use super::entry::Entry;
     #[pymodule_export]
     use super::gguf::GgufFile;
     #[pymodule_export]

@@ -1,1 +1,33 @@
+//! The entry worker: HTTP in, results out.
+//!
+//! ```text
+//! connection ── handler ── prompt (tokenizer's threads) ── router.open ── submit outbox ──▶ scheduler
+//!     ▲                                                        │
+//!     └── response body ◀── outlet ◀── router.deliver ◀── results inbox ◀── detokenizer
+//! ```
+//!
+//! Everything but the tokenizer's threads runs on one I/O thread, a [`shard::Shard`]: it owns its connections, the
+//! open responses on them, the submit outbox and the results inbox. Nothing on the way of a token locks, crosses a
+//! thread or sets a timer. A step's frame is cut by id and appended to each response's buffer; the tasks of those
+//! responses run in the same turn, and on HTTP/2 the connection's task runs behind them and writes once.
+//!
+//! A response owns a [`router::RequestGuard`]. Dropping the response is the one way to cancel a request.
 
+pub mod api;
+pub mod config;
+mod core;
+mod handlers;
+mod http;
+mod logs;
+mod metrics;
+mod prompt;
+mod router;
+mod server;
+mod shard;
+mod stat_line;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+pub use config::EntryConfig;
+pub use worker::{EntryWorker, StartError};

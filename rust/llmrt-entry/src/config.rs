@@ -1,0 +1,264 @@
+//! What an entry worker is told at its start: one JSON object.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Configuration of one entry worker. Unknown keys are refused: a misspelt option must not be silently off.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EntryConfig {
+    /// Number of this worker; the upper bits of its request ids.
+    #[serde(default)]
+    pub worker: u16,
+    /// Descriptor of a bound and listening stream socket. The worker takes it over and closes it.
+    pub listen_fd: i32,
+    pub endpoints: Endpoints,
+    pub model: ModelInfo,
+    /// Threads that tokenize and render chat templates; 0 takes them from the CPU quota.
+    #[serde(default)]
+    pub tokenizer_threads: usize,
+    #[serde(default)]
+    pub limits: Limits,
+    #[serde(default)]
+    pub log: LogConfig,
+    /// Seconds between stat lines while there is work; 0 writes none.
+    #[serde(default = "defaults::stat_interval_s")]
+    pub stat_interval_s: f64,
+    #[serde(default)]
+    pub link: LinkTimes,
+}
+
+/// The rows of the topology table that concern an entry worker.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Endpoints {
+    /// `scheduler.requests`: the scheduler binds, the entry connects.
+    pub requests: String,
+    /// `entry[i].results`: the entry binds, the detokenizers connect.
+    pub results: String,
+}
+
+/// The served model, as clients and the tokenizer need it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelInfo {
+    pub name: String,
+    /// Further names that requests may use.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// Longest prompt plus answer, tokens.
+    pub max_model_len: u32,
+    pub vocab_size: u32,
+    pub tokenizer: TokenizerSource,
+    /// Jinja source; absent when the model has none, and then chat requests are refused.
+    #[serde(default)]
+    pub chat_template: Option<String>,
+    #[serde(default)]
+    pub bos_token: Option<String>,
+    #[serde(default)]
+    pub eos_token: Option<String>,
+    /// Sampling values of requests that leave them out.
+    #[serde(default)]
+    pub defaults: crate::api::Defaults,
+    /// Seconds since 1970, shown by `/v1/models`.
+    #[serde(default)]
+    pub created: u64,
+}
+
+/// Where the tokenizer is read from.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenizerSource {
+    pub kind: TokenizerKind,
+    pub path: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenizerKind {
+    /// Rebuilt from a GGUF file's metadata.
+    Gguf,
+    /// A Hugging Face `tokenizer.json`.
+    Json,
+}
+
+/// Bounds on what clients can make the worker hold or wait for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Largest request body, bytes; larger ones get 413.
+    pub max_body_bytes: usize,
+    /// Seconds within which a request body must have arrived; later ones get 408.
+    pub body_timeout_s: f64,
+    /// Open connections; further ones wait in the kernel's queue.
+    pub max_connections: usize,
+    /// Generations admitted at once, running or queued; more get 429.
+    pub max_requests: u32,
+    /// Size of a request's header fields, bytes.
+    pub max_header_bytes: u32,
+    /// Number of a request's header fields.
+    pub max_headers: usize,
+    /// Seconds within which a connection must have sent its HTTP/2 preface or the head of an HTTP/1.1 request.
+    pub header_timeout_s: f64,
+    /// Concurrent streams of one HTTP/2 connection.
+    pub max_concurrent_streams: u32,
+    /// Text that may wait for a slow reader, bytes per response; four times as much ends the request at once.
+    pub response_buffer_bytes: usize,
+    /// Seconds that a response may stay above `response_buffer_bytes` before its request is aborted.
+    pub stall_timeout_s: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 16 << 20,
+            body_timeout_s: 30.0,
+            max_connections: 8192,
+            max_requests: 1088,
+            max_header_bytes: 16 << 10,
+            max_headers: 100,
+            header_timeout_s: 10.0,
+            max_concurrent_streams: 1024,
+            response_buffer_bytes: 256 << 10,
+            stall_timeout_s: 60.0,
+        }
+    }
+}
+
+/// Log lines: how they look and which are written.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    pub format: LogFormat,
+    /// Least severe level written: `error`, `warn`, `info`, `debug`, `trace`, or a `tracing` filter.
+    pub level: String,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, level: "info".to_owned() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Liveness of the links.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LinkTimes {
+    /// Seconds between heartbeats.
+    pub heartbeat_s: f64,
+    /// Seconds without a sign of life after which a peer counts as dead.
+    pub silence_s: f64,
+}
+
+impl Default for LinkTimes {
+    fn default() -> Self {
+        Self { heartbeat_s: 1.0, silence_s: 30.0 }
+    }
+}
+
+mod defaults {
+    pub fn stat_interval_s() -> f64 {
+        10.0
+    }
+}
+
+/// Why a configuration was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("entry configuration: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("entry configuration: {name} must be {rule}")]
+    Range { name: &'static str, rule: &'static str },
+}
+
+impl EntryConfig {
+    /// Reads and checks the JSON object.
+    pub fn from_json(json: &str) -> Result<Self, ConfigError> {
+        let config: Self = serde_json::from_str(json)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let limits = &self.limits;
+        let seconds = |v: f64| v.is_finite() && v > 0.0 && v <= 1e6;
+        let rules = [
+            (self.worker < llmrt_wire::RequestId::MAX_WORKERS, "worker", "below 4096"),
+            (self.model.max_model_len >= 2, "model.max_model_len", "at least 2"),
+            (self.model.vocab_size >= 1, "model.vocab_size", "at least 1"),
+            (!self.model.name.is_empty(), "model.name", "non-empty"),
+            (self.tokenizer_threads <= 256, "tokenizer_threads", "at most 256"),
+            (limits.max_connections >= 1, "limits.max_connections", "at least 1"),
+            (limits.max_requests >= 1, "limits.max_requests", "at least 1"),
+            (limits.max_headers >= 1, "limits.max_headers", "at least 1"),
+            (limits.response_buffer_bytes >= 1024, "limits.response_buffer_bytes", "at least 1024"),
+            (seconds(limits.body_timeout_s), "limits.body_timeout_s", "a positive number of seconds"),
+            (seconds(limits.header_timeout_s), "limits.header_timeout_s", "a positive number of seconds"),
+            (seconds(limits.stall_timeout_s), "limits.stall_timeout_s", "a positive number of seconds"),
+            (seconds(self.link.heartbeat_s), "link.heartbeat_s", "a positive number of seconds"),
+            (seconds(self.link.silence_s), "link.silence_s", "a positive number of seconds"),
+            (self.stat_interval_s == 0.0 || seconds(self.stat_interval_s), "stat_interval_s", "0 or more seconds"),
+        ];
+        match rules.into_iter().find(|(holds, _, _)| !holds) {
+            Some((_, name, rule)) => Err(ConfigError::Range { name, rule }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Limits {
+    pub(crate) fn body_timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.body_timeout_s)
+    }
+
+    pub(crate) fn header_timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.header_timeout_s)
+    }
+
+    pub(crate) fn stall_timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.stall_timeout_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(extra: &str) -> String {
+        format!(
+            r#"{{"listen_fd": 3, "endpoints": {{"requests": "ipc:///a", "results": "ipc:///b"}},
+                 "model": {{"name": "m", "max_model_len": 64, "vocab_size": 10,
+                            "tokenizer": {{"kind": "json", "path": "t.json"}}}}{extra}}}"#
+        )
+    }
+
+    #[test]
+    fn defaults_are_usable() {
+        let config = EntryConfig::from_json(&json("")).unwrap();
+        assert_eq!(config.limits.max_headers, 100);
+        assert_eq!(config.stat_interval_s, 10.0);
+        assert_eq!(config.model.tokenizer.kind, TokenizerKind::Json);
+    }
+
+    #[test]
+    fn refusals_name_the_option() {
+        for (extra, name) in [
+            (r#", "worker": 4096"#, "worker"),
+            (r#", "limits": {"max_requests": 0}"#, "limits.max_requests"),
+            (r#", "limits": {"stall_timeout_s": -1}"#, "limits.stall_timeout_s"),
+            (r#", "limits": {"max_boddy_bytes": 1}"#, "max_boddy_bytes"),
+        ] {
+            let message = EntryConfig::from_json(&json(extra)).unwrap_err().to_string();
+            assert!(message.contains(name), "{message}");
+        }
+    }
+}

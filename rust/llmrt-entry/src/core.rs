@@ -1,0 +1,150 @@
+//! What a worker knows of the core behind it, and calls to it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use llmrt_link::{Outbox, PeerState};
+use llmrt_wire::{Call, Message, Reply};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
+
+use crate::metrics::CoreStats;
+
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Whether requests can be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CoreState {
+    /// Not all of it has answered yet.
+    Starting,
+    Up,
+    /// It died, or one of its processes did.
+    Down { reason: Rc<str> },
+}
+
+/// The scheduler and the detokenizers, as seen over the links.
+pub struct Core {
+    outbox: Arc<dyn Outbox>,
+    scheduler: watch::Receiver<PeerState>,
+    /// Detokenizers that have joined the results inbox, and whether one has left since.
+    detokenizers: Cell<usize>,
+    lost_detokenizer: RefCell<Option<Rc<str>>>,
+    /// A death that the supervisor told of, and the scheduler that it concerns.
+    told: RefCell<Option<(Option<u64>, Rc<str>)>>,
+    calls: RefCell<HashMap<u64, oneshot::Sender<Reply>>>,
+    next_call: Cell<u64>,
+    stats: Mutex<Option<(Instant, CoreStats)>>,
+}
+
+impl Core {
+    pub fn new(outbox: Arc<dyn Outbox>) -> Self {
+        Self {
+            scheduler: outbox.state(),
+            outbox,
+            detokenizers: Cell::new(0),
+            lost_detokenizer: RefCell::default(),
+            told: RefCell::default(),
+            calls: RefCell::default(),
+            next_call: Cell::new(0),
+            stats: Mutex::default(),
+        }
+    }
+
+    /// The state now.
+    pub fn state(&self) -> CoreState {
+        let incarnation = match &*self.scheduler.borrow() {
+            PeerState::Connecting => None,
+            PeerState::Dead { reason } => return CoreState::Down { reason: reason.as_ref().into() },
+            PeerState::Ready { incarnation, .. } => Some(*incarnation),
+        };
+        if let Some((concerned, reason)) = &*self.told.borrow()
+            && *concerned == incarnation
+        {
+            return CoreState::Down { reason: reason.clone() };
+        }
+        if self.detokenizers.get() == 0 {
+            if let Some(reason) = &*self.lost_detokenizer.borrow() {
+                return CoreState::Down { reason: reason.clone() };
+            }
+            return CoreState::Starting;
+        }
+        if incarnation.is_some() { CoreState::Up } else { CoreState::Starting }
+    }
+
+    /// The scheduler's state as it changes.
+    pub fn watch_scheduler(&self) -> watch::Receiver<PeerState> {
+        self.scheduler.clone()
+    }
+
+    /// The supervisor says that the present core is dead. Holds until another scheduler has answered.
+    pub fn told_down(&self, reason: &str) {
+        let incarnation = match &*self.scheduler.borrow() {
+            PeerState::Ready { incarnation, .. } => Some(*incarnation),
+            _ => None,
+        };
+        *self.told.borrow_mut() = Some((incarnation, reason.into()));
+    }
+
+    pub fn detokenizer_joined(&self) {
+        self.detokenizers.set(self.detokenizers.get() + 1);
+    }
+
+    pub fn detokenizer_left(&self, reason: &str) {
+        self.detokenizers.set(self.detokenizers.get().saturating_sub(1));
+        *self.lost_detokenizer.borrow_mut() = Some(reason.into());
+    }
+
+    /// Messages from the scheduler on the submit link; `None` when they were taken before.
+    pub fn take_incoming(&self) -> Option<mpsc::Receiver<Message>> {
+        self.outbox.incoming()
+    }
+
+    /// Takes a message that the scheduler sent on the submit link.
+    pub fn incoming(&self, message: Message) {
+        if let Message::Reply(reply) = message
+            && let Some(waiting) = self.calls.borrow_mut().remove(&reply.call)
+        {
+            // A caller that has stopped waiting needs no answer.
+            let _ = waiting.send(reply);
+        }
+    }
+
+    /// Calls `method`; `None` when no good answer came in time.
+    async fn call(&self, method: &str) -> Option<String> {
+        let call = self.next_call.get();
+        self.next_call.set(call + 1);
+        let (answer, answered) = oneshot::channel();
+        let message =
+            Call { method: method.to_owned(), arguments: "{}".to_owned(), call, tag: Default::default() };
+        self.outbox.send(message.into()).ok()?;
+        self.calls.borrow_mut().insert(call, answer);
+        let reply = tokio::time::timeout(CALL_TIMEOUT, answered).await;
+        self.calls.borrow_mut().remove(&call);
+        let reply = reply.ok()?.ok()?;
+        if !reply.ok {
+            tracing::warn!(method, error = reply.value, "call to the scheduler failed");
+        }
+        reply.ok.then_some(reply.value)
+    }
+
+    /// The scheduler's counts: fresh ones, or the last known when it does not answer. Callers that come while a call
+    /// is on its way share the next one.
+    pub async fn stats(&self) -> CoreStats {
+        let asked = Instant::now();
+        let mut known = self.stats.lock().await;
+        if let Some((at, stats)) = &*known
+            && *at >= asked
+        {
+            return stats.clone();
+        }
+        if let Some(json) = self.call("stats").await {
+            match serde_json::from_str(&json) {
+                Ok(stats) => *known = Some((Instant::now(), stats)),
+                Err(error) => tracing::warn!(%error, "the scheduler's stats cannot be read"),
+            }
+        }
+        known.as_ref().map(|(_, stats)| stats.clone()).unwrap_or_default()
+    }
+}

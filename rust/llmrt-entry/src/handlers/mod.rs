@@ -1,0 +1,42 @@
+//! What each route does.
+
+mod events;
+mod generate;
+mod models;
+mod status;
+mod tokenize;
+
+use std::rc::Rc;
+
+use http::Request;
+use hyper::body::Incoming;
+
+use crate::api::{ApiError, Endpoint};
+use crate::http::{Response, Route};
+use crate::router::Origin;
+use crate::shard::Shard;
+
+/// Answers `request`, which is for `route`; `parameter` is the variable part of its path.
+///
+/// # Errors
+/// What the client is told instead of an answer.
+pub async fn dispatch(
+    shard: &Rc<Shard>,
+    route: Route,
+    parameter: Option<&str>,
+    request: Request<Incoming>,
+    origin: &Origin,
+) -> Result<Response, ApiError> {
+    match route {
+        Route::ChatCompletions => generate::answer(shard, Endpoint::Chat, request, origin).await,
+        Route::Completions => generate::answer(shard, Endpoint::Completions, request, origin).await,
+        Route::Models => Ok(models::list(shard)),
+        Route::Model => models::get(shard, parameter.unwrap_or_default()),
+        Route::Tokenize => tokenize::tokenize(shard, request).await,
+        Route::Detokenize => tokenize::detokenize(shard, request).await,
+        Route::Health => status::health(shard),
+        Route::Ready => status::ready(shard),
+        Route::Version => Ok(status::version()),
+        Route::Metrics => Ok(status::metrics(shard).await),
+    }
+}

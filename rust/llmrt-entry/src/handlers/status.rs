@@ -1,0 +1,53 @@
+//! `GET /health`, `/ready`, `/version`, `/metrics`.
+
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+
+use crate::api::ApiError;
+use crate::core::CoreState;
+use crate::http::{Body, Response, json};
+use crate::shard::Shard;
+
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Alive: this worker answers and no process of the core is known to be dead. Loading is alive.
+///
+/// # Errors
+/// 503 when the core is down.
+pub fn health(shard: &Shard) -> Result<Response, ApiError> {
+    match shard.core.state() {
+        CoreState::Starting => Ok(json(StatusCode::OK, r#"{"status":"starting"}"#)),
+        CoreState::Up => Ok(json(StatusCode::OK, r#"{"status":"ok"}"#)),
+        CoreState::Down { .. } => Err(ApiError::unavailable("The model is not running.", RETRY)),
+    }
+}
+
+/// Ready: a generation would be taken now.
+///
+/// # Errors
+/// 503 otherwise.
+pub fn ready(shard: &Shard) -> Result<Response, ApiError> {
+    let message = match shard.core.state() {
+        _ if shard.draining() => "The server is shutting down.",
+        CoreState::Up => return Ok(json(StatusCode::OK, r#"{"status":"ready"}"#)),
+        CoreState::Starting => "The model is still loading.",
+        CoreState::Down { .. } => "The model is not running.",
+    };
+    Err(ApiError::unavailable(message, RETRY))
+}
+
+/// Version of llmrt.
+pub fn version() -> Response {
+    json(StatusCode::OK, concat!(r#"{"version":""#, env!("CARGO_PKG_VERSION"), r#""}"#))
+}
+
+/// All metric families, the scheduler's among them.
+pub async fn metrics(shard: &Shard) -> Response {
+    shard.metrics.core.set(&shard.core.stats().await);
+    let mut response = Response::new(Body::Whole(shard.metrics.render().into()));
+    let form = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, form);
+    response
+}

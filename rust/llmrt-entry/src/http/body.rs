@@ -1,0 +1,99 @@
+//! Reading a request's body, within a size and a time.
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT};
+use http::{HeaderMap, HeaderValue};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+
+use crate::api::json::check_content_type;
+use crate::api::{ApiError, ErrorKind};
+use crate::config::Limits;
+
+/// A body that is too big is still read to so many times its limit: a client that is cut off while it sends may
+/// never see the answer.
+const LINGER: usize = 2;
+
+/// Reads a JSON body; its content is not looked at.
+///
+/// # Errors
+/// 400 for another content type or encoding and for a body that breaks off, 408 when it is late, 413 when it is
+/// too big.
+pub async fn read_json(headers: &HeaderMap, body: Incoming, limits: &Limits) -> Result<Bytes, ApiError> {
+    check_type(headers)?;
+    let too_large = || {
+        let message = format!("The request body is larger than {} bytes.", limits.max_body_bytes);
+        ApiError::new(ErrorKind::TooLarge, message)
+    };
+    let announced = body.size_hint().lower();
+    if announced > limits.max_body_bytes as u64 && headers.contains_key(EXPECT) {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(limits.body_timeout(), collect(body, limits.max_body_bytes)).await {
+        Ok(Ok(Some(bytes))) => Ok(bytes),
+        Ok(Ok(None)) => Err(too_large()),
+        Ok(Err(_)) => Err(ApiError::invalid("The request body ended early.")),
+        Err(_) => {
+            let seconds = limits.body_timeout_s;
+            let message = format!("The request body did not arrive within {seconds} s.");
+            Err(ApiError::new(ErrorKind::Deadline, message))
+        }
+    }
+}
+
+/// The body's bytes; `None` when there are more than `limit`.
+async fn collect(mut body: Incoming, limit: usize) -> Result<Option<Bytes>, hyper::Error> {
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    let mut total = 0;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        total += data.len();
+        if total > limit {
+            rest = BytesMut::new();
+            if total > LINGER * limit {
+                break;
+            }
+        } else if first.is_empty() {
+            first = data;
+        } else {
+            if rest.is_empty() {
+                rest.extend_from_slice(&first);
+            }
+            rest.extend_from_slice(&data);
+        }
+    }
+    let whole = if rest.is_empty() { first } else { rest.freeze() };
+    Ok((total <= limit).then_some(whole))
+}
+
+fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    if let Some(encoding) = headers.get(CONTENT_ENCODING)
+        && encoding.as_bytes() != b"identity"
+    {
+        return Err(ApiError::invalid("Request bodies must not be compressed."));
+    }
+    check_content_type(headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(value))])
+    }
+
+    #[test]
+    fn json_is_the_only_type() {
+        for good in ["application/json", "Application/JSON; charset=utf-8"] {
+            assert!(check_type(&typed(good)).is_ok(), "{good}");
+        }
+        assert!(check_type(&HeaderMap::new()).is_err());
+        for bad in ["text/plain", "multipart/form-data; boundary=x", "application/jsonl", ""] {
+            assert!(check_type(&typed(bad)).is_err(), "{bad}");
+        }
+        let zipped = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
+        assert!(check_type(&zipped).is_err());
+    }
+}

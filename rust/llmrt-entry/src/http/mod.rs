@@ -1,0 +1,13 @@
+//! From an HTTP request to the handler of its route, and back.
+
+mod body;
+mod request_id;
+mod response;
+mod routes;
+mod service;
+
+pub use body::read_json;
+pub use request_id::RequestIds;
+pub use response::{Body, Response, json};
+pub use routes::{Route, Routes};
+pub use service::HttpService;

@@ -1,0 +1,90 @@
+//! The service that hyper calls for every request.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH};
+use http::{HeaderValue, Method, Request, StatusCode};
+use hyper::body::{Body as _, Incoming};
+use hyper::service::Service;
+
+use super::request_id::X_REQUEST_ID;
+use super::response::{Body, Response, error};
+use super::routes::Found;
+use crate::api::{ApiError, ErrorKind};
+use crate::handlers;
+use crate::router::Origin;
+use crate::shard::Shard;
+
+/// Answers the requests of all connections of a shard.
+#[derive(Clone)]
+pub struct HttpService(Rc<Shard>);
+
+impl HttpService {
+    pub fn new(shard: Rc<Shard>) -> Self {
+        Self(shard)
+    }
+}
+
+impl Service<Request<Incoming>> for HttpService {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>>>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let shard = self.0.clone();
+        Box::pin(async move {
+            let origin = Origin { label: shard.request_ids.of(request.headers()), arrived: Instant::now() };
+            let bodiless = request.method() == Method::HEAD;
+            let mut response = respond(&shard, request, &origin).await;
+            if bodiless {
+                remove_body(&mut response);
+            }
+            // Ids are visible ASCII, which any header takes.
+            if let Ok(value) = HeaderValue::from_str(&origin.label) {
+                response.headers_mut().insert(X_REQUEST_ID, value);
+            }
+            Ok(response)
+        })
+    }
+}
+
+async fn respond(shard: &Rc<Shard>, request: Request<Incoming>, origin: &Origin) -> Response {
+    // HTTP/1.1 has this bound in its parser, HTTP/2 only one on bytes.
+    if request.headers().len() > shard.config.limits.max_headers {
+        let mut response = error(&ApiError::invalid("The request has too many header fields."));
+        *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return response;
+    }
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let answer = match shard.routes.find(&method, &path) {
+        Found::Route(route, parameter) => handlers::dispatch(shard, route, parameter, request, origin).await,
+        Found::Method(allow) => return method_not_allowed(allow),
+        Found::Nothing => Err(ApiError::route_not_found(method.as_str(), &path)),
+    };
+    answer.unwrap_or_else(|refusal| {
+        let status = refusal.status().as_u16();
+        let request_id = &*origin.label;
+        let reason = refusal.message();
+        tracing::info!(request_id, %method, path, status, reason, "refused");
+        error(&refusal)
+    })
+}
+
+/// HTTP/1.1 leaves the body of an answer to HEAD out by itself, HTTP/2 does not.
+fn remove_body(response: &mut Response) {
+    if let Some(length) = response.body().size_hint().exact() {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    *response.body_mut() = Body::Whole(Bytes::new());
+}
+
+fn method_not_allowed(allow: &'static str) -> Response {
+    let refusal = ApiError::new(ErrorKind::MethodNotAllowed, format!("This route takes {allow}."));
+    let mut response = error(&refusal);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
+}

@@ -1,0 +1,140 @@
+//! Prompts: rendered, tokenized and undone on the tokenizer's threads, never on an I/O thread.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use llmrt_chat::{ChatError, ChatTemplate, RenderOptions, TemplateOptions};
+use llmrt_text::pool::{PoolError, PoolOptions, TokenizerPool};
+use llmrt_text::{Tokenizer, TokenizerError};
+use serde_json::Value;
+
+use crate::api::ApiError;
+use crate::config::{EntryConfig, TokenizerKind};
+
+/// When a client should come back that met full queues.
+const RETRY: Duration = Duration::from_secs(1);
+/// Bytes of text that a token stands for at most times: what tells long jobs from short ones.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// Why prompts cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PromptError {
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    #[error(transparent)]
+    Template(#[from] ChatError),
+    #[error("cannot start the tokenizer's threads: {0}")]
+    Threads(#[from] std::io::Error),
+}
+
+/// The tokenizer, its threads, and the chat template.
+pub struct Prompts {
+    pool: TokenizerPool,
+    template: Option<Arc<ChatTemplate>>,
+}
+
+impl Prompts {
+    /// Loads what the configuration names.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is not a tokenizer or a template.
+    pub fn load(config: &EntryConfig) -> Result<Self, PromptError> {
+        let model = &config.model;
+        let tokenizer = match model.tokenizer.kind {
+            TokenizerKind::Gguf => Tokenizer::from_gguf(&model.tokenizer.path)?,
+            TokenizerKind::Json => Tokenizer::from_file(&model.tokenizer.path)?,
+        };
+        let compile = |source: &String| {
+            let options = TemplateOptions {
+                bos_token: model.bos_token.clone(),
+                eos_token: model.eos_token.clone(),
+                ..TemplateOptions::default()
+            };
+            ChatTemplate::new(source, options).map(Arc::new)
+        };
+        let template = model.chat_template.as_ref().map(compile).transpose()?;
+        let threads = match config.tokenizer_threads {
+            0 => thread::available_parallelism().map_or(1, |count| count.get()),
+            threads => threads,
+        };
+        let pool = TokenizerPool::new(tokenizer, PoolOptions::new(threads))?;
+        Ok(Self { pool, template })
+    }
+
+    /// Token ids of a conversation; `open` ends it with the head of an answer.
+    ///
+    /// # Errors
+    /// 400 when the template refuses the messages or there is none, 429 when too many prompts wait.
+    pub async fn chat(&self, messages: Vec<Value>, open: bool) -> Result<Vec<u32>, ApiError> {
+        let Some(template) = self.template.clone() else {
+            let message = "This model has no chat template; use /v1/completions.";
+            return Err(ApiError::invalid(message).param("messages"));
+        };
+        let size = messages.iter().map(text_len).sum();
+        let options = RenderOptions { add_generation_prompt: open, ..RenderOptions::default() };
+        self.run(size, move |tokenizer| {
+            let prompt = template.render(&Value::Array(messages), &options).map_err(refused)?;
+            // Templates write special tokens themselves.
+            tokenizer.encode(&prompt, false).map_err(broken)
+        })
+        .await
+    }
+
+    /// Token ids of a text; `special` adds what the tokenizer puts around one.
+    ///
+    /// # Errors
+    /// 429 when too many prompts wait.
+    pub async fn text(&self, text: String, special: bool) -> Result<Vec<u32>, ApiError> {
+        self.run(text.len(), move |tokenizer| tokenizer.encode(&text, special).map_err(broken)).await
+    }
+
+    /// Text of token ids, special ones included.
+    ///
+    /// # Errors
+    /// 429 when too many jobs wait.
+    pub async fn decode(&self, ids: Vec<u32>) -> Result<String, ApiError> {
+        let size = ids.len() * BYTES_PER_TOKEN;
+        self.run(size, move |tokenizer| tokenizer.decode(&ids, false).map_err(broken)).await
+    }
+
+    async fn run<R: Send + 'static>(
+        &self,
+        size: usize,
+        job: impl FnOnce(&Tokenizer) -> Result<R, ApiError> + Send + 'static,
+    ) -> Result<R, ApiError> {
+        let queued = self.pool.submit(size, job).map_err(no_result)?;
+        queued.await.map_err(no_result)?
+    }
+}
+
+/// Bytes of text in a JSON value, at any depth.
+fn text_len(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(text_len).sum(),
+        Value::Object(members) => members.values().map(text_len).sum(),
+        _ => 0,
+    }
+}
+
+fn refused(error: ChatError) -> ApiError {
+    if error.is_client_error() {
+        return ApiError::invalid(error.to_string()).param("messages");
+    }
+    tracing::error!(%error, "chat template");
+    ApiError::internal("The chat template failed.")
+}
+
+fn broken(error: TokenizerError) -> ApiError {
+    tracing::error!(%error, "tokenizer");
+    ApiError::internal("The tokenizer failed.")
+}
+
+fn no_result(error: PoolError) -> ApiError {
+    match error {
+        PoolError::Full => ApiError::overloaded("Too many prompts wait to be tokenized; try again later.", RETRY),
+        PoolError::Closed => ApiError::unavailable("The server is shutting down.", RETRY),
+        PoolError::Panicked(_) => ApiError::internal("The prompt could not be tokenized."),
+    }
+}

@@ -1,0 +1,116 @@
+//! What a response owns: its place in the router, which ends with it.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use llmrt_wire::RequestId;
+
+use super::Router;
+use super::outlet::{End, Outlet};
+use crate::api::Usage;
+
+/// Most bytes that leave in one piece. More would only wait inside hyper instead of in the counted buffer.
+const PIECE: usize = 16 << 10;
+
+/// A permit to have one generation open; given back when dropped.
+pub struct Permit(pub(super) Rc<Router>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.permits_taken.set(self.0.permits_taken.get() - 1);
+    }
+}
+
+/// An open request. Dropping it is the one way to cancel: the table entry goes, the scheduler is told unless the
+/// request has ended, and the permit returns.
+pub struct RequestGuard {
+    pub(super) id: RequestId,
+    pub(super) outlet: Rc<RefCell<Outlet>>,
+    pub(super) permit: Permit,
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.permit.0.left(self.id);
+    }
+}
+
+impl RequestGuard {
+    /// Waits for the end of a request of [`super::Form::Text`]; returns its text.
+    pub async fn answer(self) -> (String, Usage, End) {
+        let end = poll_fn(|cx| {
+            let mut outlet = self.outlet.borrow_mut();
+            match outlet.end.take() {
+                Some(end) => Poll::Ready(end),
+                None => {
+                    outlet.await_more(cx);
+                    Poll::Pending
+                }
+            }
+        })
+        .await;
+        let mut outlet = self.outlet.borrow_mut();
+        // Rows are whole characters, so their sum is text.
+        let text = String::from_utf8(outlet.waiting.split().into()).unwrap_or_default();
+        (text, outlet.usage, end)
+    }
+
+    /// Makes the body of a streamed response.
+    pub fn into_body(self) -> EventBody {
+        EventBody { guard: self }
+    }
+}
+
+impl Outlet {
+    fn await_more(&mut self, cx: &Context<'_>) {
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+    }
+}
+
+/// Body of a streamed response: whatever has arrived since it was last asked.
+pub struct EventBody {
+    guard: RequestGuard,
+}
+
+impl Body for EventBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let router = &self.guard.permit.0;
+        let mut outlet = self.guard.outlet.borrow_mut();
+        if !outlet.waiting.is_empty() {
+            let piece = outlet.waiting.len().min(PIECE);
+            let piece = outlet.waiting.split_to(piece).freeze();
+            if outlet.stalled.is_some() {
+                let still = outlet.end.is_some() || outlet.waiting.len() > router.limits.buffer_bytes;
+                outlet.stalled = still.then(Instant::now);
+            }
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        if outlet.end.is_some() {
+            return Poll::Ready(None);
+        }
+        outlet.await_more(cx);
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // END_STREAM then rides on the last piece: some HTTP/2 clients reset a stream that is open after `[DONE]`.
+        let outlet = self.guard.outlet.borrow();
+        outlet.end.is_some() && outlet.waiting.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

@@ -1,0 +1,274 @@
+//! The request table of a shard: admission, handing out results, cancellation.
+//!
+//! A shard is one thread, so nothing here locks. A request is open from [`Router::open`] until its end has arrived or
+//! its [`RequestGuard`] is dropped, whichever is first; an id that is not open is ignored.
+
+mod frame;
+mod guard;
+mod outlet;
+mod stall;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use llmrt_link::{Outbox, SendError};
+use tokio::sync::Notify;
+use llmrt_wire::{Abort, FinishReason, First, Request, RequestId, Submit, TextFrame};
+
+pub use frame::FrameError;
+pub use guard::{EventBody, Permit, RequestGuard};
+pub use outlet::{End, EventWriter, Form, Origin};
+
+use crate::api::ApiError;
+use crate::metrics::Metrics;
+use outlet::Outlet;
+use stall::Stalled;
+
+/// Bounds of a router.
+#[derive(Clone, Copy, Debug)]
+pub struct RouterLimits {
+    /// Requests open at once.
+    pub permits: u32,
+    /// Bytes above which a response counts as stalled; four times as much ends it.
+    pub buffer_bytes: usize,
+    /// How long a response may stay stalled.
+    pub stall_timeout: Duration,
+}
+
+/// The request table and what surrounds it.
+pub struct Router {
+    limits: RouterLimits,
+    worker: u16,
+    shard: u8,
+    sequence: Cell<u64>,
+    outbox: Arc<dyn Outbox>,
+    metrics: Rc<Metrics>,
+    open: RefCell<HashMap<RequestId, Rc<RefCell<Outlet>>, BuildHasherDefault<IdHasher>>>,
+    permits_taken: Cell<u32>,
+    stalled: Stalled,
+    opened: Notify,
+}
+
+impl Router {
+    pub fn new(worker: u16, shard: u8, limits: RouterLimits, outbox: Arc<dyn Outbox>, metrics: Rc<Metrics>) -> Rc<Self> {
+        // Ids start at the clock: those of a worker's predecessor, which the core may still know, are not used again.
+        let start = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
+        Rc::new(Self {
+            limits,
+            worker,
+            shard,
+            sequence: Cell::new(start),
+            outbox,
+            metrics,
+            open: RefCell::default(),
+            permits_taken: Cell::new(0),
+            stalled: Stalled::default(),
+            opened: Notify::new(),
+        })
+    }
+
+    /// A permit for one generation, while there are any.
+    pub fn admit(self: &Rc<Self>) -> Option<Permit> {
+        let taken = self.permits_taken.get();
+        (taken < self.limits.permits).then(|| {
+            self.permits_taken.set(taken + 1);
+            Permit(self.clone())
+        })
+    }
+
+    /// Permits that are out.
+    pub fn permits_taken(&self) -> u32 {
+        self.permits_taken.get()
+    }
+
+    /// Requests whose end has not arrived.
+    pub fn open_requests(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    /// Waits until a request is open.
+    pub async fn busy(&self) {
+        while self.open_requests() == 0 {
+            self.opened.notified().await;
+        }
+    }
+
+    /// A new id of this shard.
+    pub fn next_id(&self) -> RequestId {
+        self.sequence.set(self.sequence.get() + 1);
+        RequestId::new(self.worker, self.shard, self.sequence.get())
+    }
+
+    /// Submits `request` and opens its place in the table.
+    ///
+    /// # Errors
+    /// The scheduler takes no request now.
+    pub fn open(
+        self: &Rc<Self>,
+        permit: Permit,
+        request: Request,
+        form: Form,
+        origin: Origin,
+    ) -> Result<RequestGuard, SendError> {
+        let (id, prompt_tokens) = (request.id, request.prompt.len() as u32);
+        self.outbox.send(Submit { requests: vec![request], ..Submit::default() }.into())?;
+        self.metrics.prompt_tokens.inc_by(u64::from(prompt_tokens));
+        let outlet = Rc::new(RefCell::new(Outlet::new(form, prompt_tokens, origin)));
+        self.open.borrow_mut().insert(id, outlet.clone());
+        self.opened.notify_waiters();
+        Ok(RequestGuard { id, outlet, permit })
+    }
+
+    /// Hands the rows of one step to their responses.
+    ///
+    /// # Errors
+    /// The frame contradicts itself; then nothing of it was used.
+    pub fn deliver(&self, frame: TextFrame) -> Result<(), FrameError> {
+        frame::check(&frame)?;
+        let now = Instant::now();
+        for first in &frame.first {
+            self.first(RequestId(frame.ids[first.row as usize]), first);
+        }
+        let tokens = frame.counts.iter().map(|count| u64::from(*count)).sum();
+        self.metrics.generation_tokens.inc_by(tokens);
+        self.push_rows(&frame, now);
+        for finished in frame.finished {
+            let id = RequestId(frame.ids[finished.row as usize]);
+            let outcome = finished.outcome;
+            let end = match outcome.reason {
+                FinishReason::Error => End::Failed(ApiError::from_status(outcome.status, &outcome.message)),
+                _ => End::Finished(outcome),
+            };
+            self.end(id, end, now);
+        }
+        Ok(())
+    }
+
+    fn first(&self, id: RequestId, first: &First) {
+        if let Some(outlet) = self.open.borrow().get(&id) {
+            outlet.borrow_mut().usage.cached_tokens = first.cached_tokens;
+            self.metrics.scheduled(first.queue_us, first.prefill_us);
+        }
+    }
+
+    fn push_rows(&self, frame: &TextFrame, now: Instant) {
+        let open = self.open.borrow();
+        let mut start = 0;
+        for ((id, count), end) in frame.ids.iter().zip(frame.counts.iter()).zip(frame.ends.iter()) {
+            let (id, text) = (RequestId(*id), &frame.text[start..*end as usize]);
+            start = *end as usize;
+            let Some(outlet) = open.get(&id) else {
+                tracing::debug!(id = %id, "row of a request that is not open");
+                continue;
+            };
+            let mut state = outlet.borrow_mut();
+            state.push(text, *count, now, &self.metrics);
+            if state.waiting.len() > self.limits.buffer_bytes && matches!(state.form, Form::Events(_)) {
+                if state.waiting.len() > 4 * self.limits.buffer_bytes {
+                    state.cut();
+                } else if state.stalled.is_none() {
+                    state.stalled = Some(now);
+                    self.stalled.watch(outlet, &mut state);
+                }
+            }
+        }
+    }
+
+    fn end(&self, id: RequestId, end: End, now: Instant) {
+        let Some(outlet) = self.open.borrow_mut().remove(&id) else {
+            tracing::debug!(id = %id, "end of a request that is not open");
+            return;
+        };
+        let mut state = outlet.borrow_mut();
+        log_end(id, &end, &state, now);
+        state.finish(end, now, &self.metrics);
+        self.stalled.watch(&outlet, &mut state);
+    }
+
+    /// Ends every open request with `error`: the core is gone, or the worker has waited long enough.
+    pub fn fail_all(&self, error: &ApiError) {
+        let now = Instant::now();
+        let ids: Vec<RequestId> = self.open.borrow().keys().copied().collect();
+        for &id in &ids {
+            self.end(id, End::Failed(error.clone()), now);
+        }
+        // Whatever part of the core still lives need not go on.
+        self.abort(ids);
+    }
+
+    /// The response of `id` was dropped.
+    fn left(&self, id: RequestId) {
+        let Some(outlet) = self.open.borrow_mut().remove(&id) else { return };
+        let state = outlet.borrow();
+        self.metrics.ended(FinishReason::Abort);
+        let completion_tokens = state.usage.completion_tokens;
+        tracing::info!(id = %id, request_id = &*state.label, completion_tokens, "client left");
+        self.abort(vec![id]);
+    }
+
+    fn abort(&self, ids: Vec<RequestId>) {
+        if ids.is_empty() {
+            return;
+        }
+        // A core that cannot be reached has no request to abort.
+        let _ = self.outbox.send(Abort { ids, ..Abort::default() }.into());
+    }
+
+    /// Cuts responses whose readers make no progress. Runs as long as the shard; sleeps while all readers keep up.
+    pub async fn watch_stalls(&self) {
+        loop {
+            self.stalled.any().await;
+            tokio::time::sleep(self.limits.stall_timeout / 4).await;
+            self.stalled.sweep(self.limits.stall_timeout);
+        }
+    }
+}
+
+fn log_end(id: RequestId, end: &End, state: &Outlet, now: Instant) {
+    let usage = state.usage;
+    let ttft_ms = state.first_token.map(|first| (first - state.arrived).as_millis() as u64);
+    let total_ms = (now - state.arrived).as_millis() as u64;
+    match end {
+        End::Finished(outcome) => tracing::info!(
+            id = %id,
+            request_id = &*state.label,
+            reason = ?outcome.reason,
+            prompt_tokens = usage.prompt_tokens,
+            cached_tokens = usage.cached_tokens,
+            completion_tokens = usage.completion_tokens,
+            ttft_ms,
+            total_ms,
+            tokens_per_s = format_args!("{:.1}", state.tokens_per_second()),
+            "finished"
+        ),
+        End::Failed(error) => tracing::warn!(id = %id, request_id = &*state.label, total_ms, %error, "failed"),
+    }
+}
+
+/// Ids are made here, one after the other: mixing their bits is enough.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // The multiplier of Fibonacci hashing; the high bits, which the table looks at, depend on all others.
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}

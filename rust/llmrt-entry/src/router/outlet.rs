@@ -1,0 +1,161 @@
+//! Where a request's results flow out to its response.
+
+use std::rc::Rc;
+use std::task::Waker;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use llmrt_wire::{FinishReason, Outcome};
+
+use crate::api::{ApiError, Usage};
+use crate::metrics::Metrics;
+use crate::server::Hangup;
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    Finished(Outcome),
+    Failed(ApiError),
+}
+
+/// Turns results into the bytes of a streamed response. One per stream; it knows the stream's constant parts.
+pub trait EventWriter {
+    /// Appends the event of a non-empty `text`.
+    fn text(&mut self, text: &str, out: &mut BytesMut);
+    /// Appends the closing events of a finished request.
+    fn finish(&mut self, outcome: &Outcome, usage: Usage, out: &mut BytesMut);
+    /// Appends the closing events of a failed request.
+    fn fail(&mut self, error: &ApiError, out: &mut BytesMut);
+}
+
+/// The HTTP request behind a generation.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// Its `x-request-id`: logged, never a key.
+    pub label: Rc<str>,
+    pub arrived: Instant,
+}
+
+/// The form in which results leave.
+pub enum Form {
+    /// Bytes of a streamed response, woken at each step.
+    Events(Box<dyn EventWriter>),
+    /// Plain text, woken once at the end.
+    Text,
+}
+
+/// One open request: what has arrived for its response and was not taken yet.
+pub struct Outlet {
+    pub(super) form: Form,
+    /// Bytes that wait for the response.
+    pub(super) waiting: BytesMut,
+    pub(super) usage: Usage,
+    pub(super) end: Option<End>,
+    pub(super) waker: Option<Waker>,
+    pub(super) hangup: Hangup,
+    /// Since when too much waits, or the end waits, without the reader's progress.
+    pub(super) stalled: Option<Instant>,
+    /// Whether the watch over stalls holds this outlet.
+    pub(super) watched: bool,
+    /// The request's id as its client knows it.
+    pub(super) label: Rc<str>,
+    pub(super) arrived: Instant,
+    pub(super) first_token: Option<Instant>,
+    last_token: Instant,
+}
+
+impl Outlet {
+    pub(super) fn new(form: Form, prompt_tokens: u32, origin: Origin) -> Self {
+        Self {
+            form,
+            waiting: BytesMut::new(),
+            usage: Usage { prompt_tokens, ..Usage::default() },
+            end: None,
+            waker: None,
+            hangup: Hangup::current(),
+            stalled: None,
+            watched: false,
+            label: origin.label,
+            arrived: origin.arrived,
+            first_token: None,
+            last_token: origin.arrived,
+        }
+    }
+
+    /// Takes a row of a step's frame: `text` of `tokens` tokens, which may be either empty or none.
+    pub(super) fn push(&mut self, text: &str, tokens: u32, now: Instant, metrics: &Metrics) {
+        if tokens > 0 {
+            self.count(tokens, now, metrics);
+        }
+        if text.is_empty() {
+            return;
+        }
+        match &mut self.form {
+            Form::Text => self.waiting.extend_from_slice(text.as_bytes()),
+            Form::Events(writer) => {
+                writer.text(text, &mut self.waiting);
+                self.wake();
+            }
+        }
+    }
+
+    fn count(&mut self, tokens: u32, now: Instant, metrics: &Metrics) {
+        self.usage.completion_tokens += tokens;
+        if self.first_token.is_none() {
+            self.first_token = Some(now);
+            metrics.time_to_first_token.observe(now - self.arrived);
+        } else {
+            metrics.inter_token_latency.observe_each((now - self.last_token) / tokens, tokens);
+        }
+        self.last_token = now;
+    }
+
+    /// Ends the request; nothing may be pushed afterwards.
+    pub(super) fn finish(&mut self, end: End, now: Instant, metrics: &Metrics) {
+        if let Form::Events(writer) = &mut self.form {
+            match &end {
+                End::Finished(outcome) => writer.finish(outcome, self.usage, &mut self.waiting),
+                End::Failed(error) => writer.fail(error, &mut self.waiting),
+            }
+        }
+        metrics.ended(reason(&end));
+        metrics.e2e_request_latency.observe(now - self.arrived);
+        if let Some(first) = self.first_token {
+            metrics.request_decode_time.observe(now - first);
+        }
+        self.end = Some(end);
+        self.stalled.get_or_insert(now);
+        self.wake();
+    }
+
+    /// Ends the response itself, whose reader is too slow. Its guard then does the rest.
+    pub(super) fn cut(&mut self) {
+        tracing::info!(request_id = &*self.label, "response cut: its reader is too slow");
+        self.waiting.clear();
+        self.hangup.cut();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Tokens per second after the first token.
+    pub(super) fn tokens_per_second(&self) -> f64 {
+        match self.first_token {
+            Some(first) if self.usage.completion_tokens > 1 && self.last_token > first => {
+                f64::from(self.usage.completion_tokens - 1) / (self.last_token - first).as_secs_f64()
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+/// The finish reason under which an end is counted.
+pub(super) fn reason(end: &End) -> FinishReason {
+    match end {
+        End::Finished(outcome) => outcome.reason,
+        End::Failed(_) => FinishReason::Error,
+    }
+}

@@ -1,0 +1,96 @@
+//! Ending one response from outside, without harm to its neighbours.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Ends the task that carries a response: the stream on HTTP/2 (RST_STREAM), the connection on HTTP/1.1.
+///
+/// Once a reader stalls, hyper no longer polls the body, so an error from the body would never be seen.
+#[derive(Clone, Debug, Default)]
+pub struct Hangup(Rc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    cut: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Hangup>> = const { RefCell::new(None) };
+}
+
+impl Hangup {
+    /// The handle of the innermost [`Carrier`] that is being polled; a loose one outside of any.
+    pub fn current() -> Self {
+        CURRENT.with_borrow(Clone::clone).unwrap_or_default()
+    }
+
+    /// Drops the carried future at the carrier's next turn.
+    pub fn cut(&self) {
+        self.0.cut.set(true);
+        if let Some(waker) = &*self.0.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// A future that ends early when its [`Hangup`] is cut.
+pub(super) struct Carrier<F> {
+    future: Pin<Box<F>>,
+    hangup: Hangup,
+}
+
+impl<F: Future<Output = ()>> Carrier<F> {
+    pub(super) fn new(future: F) -> Self {
+        Self { future: Box::pin(future), hangup: Hangup::default() }
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Carrier<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.hangup.0.cut.get() {
+            return Poll::Ready(());
+        }
+        match &mut *self.hangup.0.waker.borrow_mut() {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        let outer = CURRENT.replace(Some(self.hangup.clone()));
+        let poll = self.future.as_mut().poll(cx);
+        CURRENT.set(outer);
+        poll
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[test]
+    fn a_cut_ends_only_the_inner_carrier() {
+        let inner_handle = Rc::new(RefCell::new(None));
+        let seen = inner_handle.clone();
+        let mut inner = Carrier::new(poll_fn(move |_| {
+            *seen.borrow_mut() = Some(Hangup::current());
+            Poll::Pending
+        }));
+        let ended = Rc::new(Cell::new(false));
+        let flag = ended.clone();
+        let mut outer = Carrier::new(poll_fn(move |cx| {
+            if !flag.get() && Pin::new(&mut inner).poll(cx).is_ready() {
+                flag.set(true);
+            }
+            Poll::Pending
+        }));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut outer).poll(&mut cx).is_pending());
+        inner_handle.borrow().as_ref().unwrap().cut();
+        assert!(Pin::new(&mut outer).poll(&mut cx).is_pending());
+        assert!(ended.get());
+    }
+}

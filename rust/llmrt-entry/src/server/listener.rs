@@ -1,0 +1,157 @@
+//! Accepting connections, up to a cap.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::{Body, Incoming};
+use hyper::service::Service;
+use hyper::{Request, Response};
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use super::connection::{Protocols, draining};
+use super::hangup::Carrier;
+use super::socket::Socket;
+use crate::config::Limits;
+
+/// Takes over the descriptor of a listening socket, which is closed with the worker. Must be called within the runtime.
+///
+/// # Errors
+/// The descriptor is not open or not a socket that listens; then it is left alone.
+pub fn adopt(fd: i32) -> io::Result<TcpListener> {
+    let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("listen_fd {fd} {reason}"));
+    if fd < 0 {
+        return Err(invalid("is not a descriptor"));
+    }
+    // SAFETY: only looked at; a descriptor that is not open makes the look fail.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    if !SockRef::from(&borrowed).is_listener()? {
+        return Err(invalid("does not listen"));
+    }
+    // SAFETY: it is open, and the configuration hands it over: nobody else in this process closes it.
+    let socket = socket2::Socket::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// The open connections of a shard.
+pub struct Connections {
+    protocols: Rc<Protocols>,
+    slots: Arc<Semaphore>,
+    cap: u32,
+    open: Rc<Cell<usize>>,
+    greeting: Duration,
+    drain: watch::Sender<bool>,
+    writes: Rc<Cell<u64>>,
+}
+
+impl Connections {
+    pub fn new(limits: &Limits) -> Self {
+        let cap = limits.max_connections.min(Semaphore::MAX_PERMITS) as u32;
+        Self {
+            protocols: Rc::new(Protocols::new(limits)),
+            slots: Arc::new(Semaphore::new(cap as usize)),
+            cap,
+            open: Rc::default(),
+            greeting: limits.header_timeout(),
+            drain: watch::Sender::new(false),
+            writes: Rc::default(),
+        }
+    }
+
+    /// Connections that are open now.
+    pub fn open(&self) -> usize {
+        self.open.get()
+    }
+
+    /// `write` calls on all connections so far.
+    pub fn writes(&self) -> u64 {
+        self.writes.get()
+    }
+
+    /// Accepts until [`Self::drain`] is called. Runs on the shard's `LocalSet`.
+    pub async fn accept<S, B>(&self, listener: TcpListener, service: S)
+    where
+        S: Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
+        S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        B: Body + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let mut drain = self.drain.subscribe();
+        loop {
+            let next = async {
+                let slot = self.slots.clone().acquire_owned().await;
+                (slot, listener.accept().await)
+            };
+            let (slot, accepted) = tokio::select! {
+                next = next => next,
+                () = draining(&mut drain) => return,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    pause_after(&error).await;
+                    continue;
+                }
+            };
+            let Some(socket) = self.prepare(stream) else { continue };
+            let (protocols, service, drain) = (self.protocols.clone(), service.clone(), self.drain.subscribe());
+            let counted = Counted::new(&self.open);
+            tokio::task::spawn_local(Carrier::new(async move {
+                protocols.serve(socket, service, drain).await;
+                drop((counted, slot));
+            }));
+        }
+    }
+
+    fn prepare(&self, stream: TcpStream) -> Option<Socket> {
+        // Without it a token waits for the peer's acknowledgement of the one before.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "connection was gone at once");
+            return None;
+        }
+        Some(Socket::new(stream, self.greeting, self.writes.clone()))
+    }
+
+    /// Stops accepting and tells every connection to end with its last response.
+    pub fn drain(&self) {
+        self.drain.send_replace(true);
+    }
+
+    /// Waits until no connection is open.
+    pub async fn closed(&self) {
+        // Fails only when the semaphore is closed, which nobody does.
+        let _ = self.slots.acquire_many(self.cap).await;
+    }
+}
+
+/// One more, for as long as it lives.
+struct Counted(Rc<Cell<usize>>);
+
+impl Counted {
+    fn new(count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// A peer that left before it was accepted is no trouble; a shortage (of descriptors, say) needs time to pass.
+async fn pause_after(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
+        return;
+    }
+    tracing::warn!(%error, "cannot accept connections");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}

@@ -1,0 +1,12 @@
+//! The listening socket and its connections: protocol settings, limits and the orderly end.
+
+mod connection;
+mod executor;
+mod hangup;
+mod listener;
+mod socket;
+
+#[cfg(test)]
+pub use executor::LocalExecutor;
+pub use hangup::Hangup;
+pub use listener::{Connections, adopt};

@@ -1,0 +1,95 @@
+//! The socket under a connection, as hyper sees it.
+
+use std::cell::Cell;
+use std::io::{Error, ErrorKind, Result};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+/// Length of the HTTP/2 connection preface (RFC 9113, section 3.4).
+const PREFACE_LEN: usize = 24;
+
+/// A TCP stream that says it cannot gather writes, and that gives up on peers that never finish their preface.
+///
+/// Without gathered writes `h2` copies frames of up to 1 KiB into its write buffer instead of chaining them: the tokens
+/// of all streams of a step leave in one `write`. HTTP/1.1 chunks are flattened into one buffer the same way.
+pub struct Socket {
+    stream: TcpStream,
+    /// Runs until the peer has sent as many bytes as decide on the protocol, or was answered.
+    greeting: Option<(Pin<Box<Sleep>>, usize)>,
+    writes: Rc<Cell<u64>>,
+}
+
+impl Socket {
+    /// `writes` counts the `write` calls that took bytes.
+    pub fn new(stream: TcpStream, greeting: Duration, writes: Rc<Cell<u64>>) -> Self {
+        let deadline = Box::pin(tokio::time::sleep(greeting));
+        Self { stream, greeting: Some((deadline, 0)), writes }
+    }
+
+    fn await_greeting(&mut self, cx: &mut Context<'_>, got: Option<usize>) -> Poll<Result<()>> {
+        let Some((deadline, seen)) = &mut self.greeting else {
+            return got.map_or(Poll::Pending, |_| Poll::Ready(Ok(())));
+        };
+        match got {
+            Some(count) => {
+                *seen += count;
+                if *seen >= PREFACE_LEN {
+                    self.greeting = None;
+                }
+                Poll::Ready(Ok(()))
+            }
+            None => {
+                ready!(deadline.as_mut().poll(cx));
+                Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "no request arrived in time")))
+            }
+        }
+    }
+}
+
+impl Read for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut cursor: ReadBufCursor<'_>,
+    ) -> Poll<Result<()>> {
+        // SAFETY: the tokio stream only ever initialises bytes of the buffer; `advance` counts what it filled.
+        let (poll, count) = unsafe {
+            let mut buf = ReadBuf::uninit(cursor.as_mut());
+            let poll = Pin::new(&mut self.stream).poll_read(cx, &mut buf);
+            (poll, buf.filled().len())
+        };
+        match poll {
+            Poll::Ready(Ok(())) => {
+                // SAFETY: the read above initialised `count` bytes.
+                unsafe { cursor.advance(count) };
+                self.await_greeting(cx, Some(count))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => self.await_greeting(cx, None),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        self.greeting = None;
+        let count = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
+        self.writes.set(self.writes.get() + 1);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,237 @@
+//! The I/O shard: one thread that owns its connections, the open responses on them, the submit outbox and the
+//! results inbox.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use llmrt_link::{Event, Identity, Inbox, Outbox, PeerState};
+use llmrt_wire::Message;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::spawn_local;
+
+use crate::api::{self, ApiError, Models};
+use crate::config::EntryConfig;
+use crate::core::{Core, CoreState};
+use crate::http::{HttpService, RequestIds, Routes};
+use crate::metrics::Metrics;
+use crate::prompt::Prompts;
+use crate::router::{Router, RouterLimits};
+use crate::server::Connections;
+use crate::stat_line;
+
+/// How long responses get to leave after their last event was queued, when the worker ends.
+const FLUSH: Duration = Duration::from_secs(1);
+/// When a client should come back that met a core which is not up.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What the owner of a worker can ask of it.
+#[derive(Debug)]
+pub enum Command {
+    /// The core is dead: end all open requests.
+    CoreDown { reason: String },
+    /// Take no new requests; give the open ones so long.
+    Shutdown { timeout: Duration },
+}
+
+/// State of a shard, shared by the tasks on its thread.
+pub struct Shard {
+    pub config: EntryConfig,
+    pub api_limits: api::Limits,
+    pub models: Models,
+    pub prompts: Prompts,
+    pub router: Rc<Router>,
+    pub core: Core,
+    pub metrics: Rc<Metrics>,
+    pub routes: Routes,
+    pub request_ids: RequestIds,
+    pub connections: Connections,
+    /// Random per start; part of the ids of answers.
+    pub incarnation: u64,
+    draining: Cell<bool>,
+}
+
+impl Shard {
+    /// # Errors
+    /// The route table contradicts itself.
+    pub fn new(
+        config: EntryConfig,
+        prompts: Prompts,
+        outbox: Arc<dyn Outbox>,
+    ) -> Result<Rc<Self>, matchit::InsertError> {
+        let metrics = Rc::new(Metrics::new(&config.model.name));
+        let limits = RouterLimits {
+            permits: config.limits.max_requests,
+            buffer_bytes: config.limits.response_buffer_bytes,
+            stall_timeout: config.limits.stall_timeout(),
+        };
+        Ok(Rc::new(Self {
+            api_limits: api::Limits {
+                max_model_len: config.model.max_model_len,
+                vocab_size: config.model.vocab_size,
+                defaults: config.model.defaults.clone(),
+            },
+            models: models(&config),
+            prompts,
+            router: Router::new(config.worker, 0, limits, outbox.clone(), metrics.clone()),
+            core: Core::new(outbox),
+            metrics,
+            routes: Routes::new()?,
+            request_ids: RequestIds::new(),
+            connections: Connections::new(&config.limits),
+            incarnation: Identity::draw(),
+            draining: Cell::new(false),
+            config,
+        }))
+    }
+
+    /// Serves until a shutdown was asked for and has ended. Must run on a `LocalSet`.
+    pub async fn run<I: Inbox + 'static>(
+        self: Rc<Self>,
+        listener: TcpListener,
+        results: I,
+        mut commands: UnboundedReceiver<Command>,
+    ) {
+        let shard = self.clone();
+        let accepting = spawn_local(async move {
+            shard.connections.accept(listener, HttpService::new(shard.clone())).await;
+        });
+        spawn_local(self.clone().take_results(results));
+        spawn_local(self.clone().watch_scheduler());
+        spawn_local(self.clone().take_replies());
+        let shard = self.clone();
+        spawn_local(async move { shard.router.watch_stalls().await });
+        spawn_local(stat_line::write(self.clone()));
+        let timeout = loop {
+            match commands.recv().await {
+                Some(Command::CoreDown { reason }) => {
+                    self.core.told_down(&reason);
+                    self.core_lost(&reason);
+                }
+                Some(Command::Shutdown { timeout }) => break timeout,
+                // The owner is gone: nobody could shut us down any more.
+                None => break Duration::ZERO,
+            }
+        };
+        let drained = self.drain(timeout);
+        tokio::pin!(drained);
+        loop {
+            tokio::select! {
+                () = &mut drained => break,
+                // A second request to shut down may shorten the first.
+                Some(command) = commands.recv() => if let Command::Shutdown { timeout } = command {
+                    drained.set(self.drain(timeout));
+                } else if let Command::CoreDown { reason } = command {
+                    self.core.told_down(&reason);
+                    self.core_lost(&reason);
+                },
+            }
+        }
+        accepting.abort();
+    }
+
+    /// Whether a new generation can be taken.
+    ///
+    /// # Errors
+    /// 503 while the worker drains and while the core is not up.
+    pub fn check_open(&self) -> Result<(), ApiError> {
+        use crate::metrics::Rejection::{CoreDown, Draining};
+        if self.draining.get() {
+            self.metrics.rejected(Draining);
+            return Err(ApiError::unavailable("The server is shutting down.", RETRY));
+        }
+        let message = match self.core.state() {
+            CoreState::Up => return Ok(()),
+            CoreState::Starting => "The model is still loading.",
+            CoreState::Down { .. } => "The model is not running.",
+        };
+        self.metrics.rejected(CoreDown);
+        Err(ApiError::unavailable(message, RETRY))
+    }
+
+    /// Whether the worker takes no new requests any more.
+    pub fn draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    async fn take_results<I: Inbox>(self: Rc<Self>, mut inbox: I) {
+        loop {
+            match inbox.recv().await {
+                Event::Message { message: Message::TextFrame(frame), .. } => {
+                    let step = frame.step;
+                    if let Err(error) = self.router.deliver(frame) {
+                        tracing::error!(step, %error, "frame refused");
+                    }
+                }
+                Event::Message { message, .. } => {
+                    tracing::debug!(kind = ?message.kind(), "message that has no business here");
+                }
+                Event::Joined { hello, .. } => {
+                    tracing::debug!(role = hello.role, index = hello.index, "joined");
+                    self.core.detokenizer_joined();
+                }
+                Event::Left { reason, .. } => {
+                    self.core.detokenizer_left(&reason);
+                    self.core_lost(&reason);
+                }
+            }
+        }
+    }
+
+    /// Ends the open requests of a scheduler that died or was replaced.
+    async fn watch_scheduler(self: Rc<Self>) {
+        let mut state = self.core.watch_scheduler();
+        let mut last = None;
+        loop {
+            let now = state.borrow_and_update().clone();
+            match now {
+                PeerState::Ready { incarnation, .. } => {
+                    if last.replace(incarnation).is_some_and(|last| last != incarnation) {
+                        self.core_lost("the scheduler was replaced");
+                    }
+                    tracing::info!("the scheduler is ready");
+                }
+                PeerState::Dead { reason } => self.core_lost(&reason),
+                PeerState::Connecting => {}
+            }
+            if state.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn take_replies(self: Rc<Self>) {
+        let Some(mut incoming) = self.core.take_incoming() else { return };
+        while let Some(message) = incoming.recv().await {
+            self.core.incoming(message);
+        }
+    }
+
+    fn core_lost(&self, reason: &str) {
+        let open = self.router.open_requests();
+        tracing::warn!(reason, open, "the core is lost");
+        let error = ApiError::unavailable("The model's process ended; the answer is incomplete.", RETRY);
+        self.router.fail_all(&error);
+    }
+
+    /// Lets open requests end, for `timeout`; then ends them.
+    async fn drain(&self, timeout: Duration) {
+        self.draining.set(true);
+        self.connections.drain();
+        tracing::info!(open = self.router.open_requests(), "shutting down");
+        if tokio::time::timeout(timeout, self.connections.closed()).await.is_ok() {
+            return;
+        }
+        self.router.fail_all(&ApiError::unavailable("The server is shutting down.", RETRY));
+        if tokio::time::timeout(FLUSH, self.connections.closed()).await.is_err() {
+            tracing::warn!(open = self.connections.open(), "connections closed by force");
+        }
+    }
+}
+
+fn models(config: &EntryConfig) -> Models {
+    let model = &config.model;
+    Models::new(model.name.clone(), model.aliases.clone(), model.created, model.max_model_len)
+}

@@ -1,0 +1,148 @@
+//! Bounds on what clients may hold, send or delay.
+
+use http::Method;
+use llmrt_wire::FinishReason;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::client::{BOTH, COMPLETIONS, Client, Version};
+use super::rig::{Rig, end};
+use super::{on_one_thread, until};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[test]
+fn permits_bound_open_requests() {
+    for version in BOTH {
+        on_one_thread(async {
+            let mut rig = Rig::new(json!({"max_requests": 1})).await;
+            let mut first = Client::new(rig.address, version).await;
+            let mut second = Client::new(rig.address, version).await;
+            let body = json!({"prompt": [1], "stream": true});
+            let mut open = first.post(COMPLETIONS, &body).await;
+            let id = rig.core.request().await.id;
+            let refused = second.post(COMPLETIONS, &body).await;
+            assert_eq!(refused.status, 429);
+            assert_eq!(refused.headers["retry-after"], "1");
+            assert_eq!(refused.headers["retry-after-ms"], "1000");
+            assert_eq!(refused.json().await["error"]["code"], "rate_limit_exceeded");
+            rig.core.step(&[end(id, FinishReason::Stop)]);
+            open.events().await;
+            rig.idle().await;
+            assert_eq!(second.post(COMPLETIONS, &body).await.status, 200);
+        });
+    }
+}
+
+#[test]
+fn the_scheduler_may_refuse_by_credit() {
+    on_one_thread(async {
+        let mut rig = Rig::new(json!({"max_requests": 2000})).await;
+        let mut client = Client::new(rig.address, Version::Http2).await;
+        let body = json!({"prompt": [1], "stream": true});
+        let mut answers = Vec::new();
+        for _ in 0..1024 {
+            answers.push(client.post(COMPLETIONS, &body).await);
+            rig.core.request().await;
+        }
+        // The 1024 streams of the connection are taken; another one is needed to be refused by the scheduler.
+        let mut other = Client::new(rig.address, Version::Http2).await;
+        let refused = other.post(COMPLETIONS, &body).await;
+        assert_eq!(refused.status, 429);
+        assert_eq!(rig.shard.router.permits_taken(), 1024);
+        rig.core.credit();
+        let mut taken = false;
+        while !taken {
+            taken = other.post(COMPLETIONS, &body).await.status == 200;
+        }
+    });
+}
+
+#[test]
+fn big_bodies_are_413_and_the_connection_lives() {
+    for version in BOTH {
+        on_one_thread(async {
+            let rig = Rig::new(json!({"max_body_bytes": 1000})).await;
+            let mut client = Client::new(rig.address, version).await;
+            for size in [1001, 1999] {
+                let answer = client.request(Method::POST, COMPLETIONS, &[JSON], &vec![b' '; size]).await;
+                assert_eq!(answer.status, 413, "{size}");
+                assert_eq!(answer.json().await["error"]["code"], "body_too_large");
+            }
+            assert_eq!(client.get("/health").await.status, 200);
+        });
+    }
+}
+
+#[test]
+fn late_bodies_are_408() {
+    on_one_thread(async {
+        let rig = Rig::new(json!({"body_timeout_s": 0.05})).await;
+        let mut socket = TcpStream::connect(rig.address).await.unwrap();
+        let head = format!("POST {COMPLETIONS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{{");
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    });
+}
+
+#[test]
+fn slow_heads_and_prefaces_are_hung_up_on() {
+    for start in ["", "PRI * HTTP/2.0\r\n\r\nSM", "GET / HTTP/1.1\r\nhost: x\r\nx-slow: "] {
+        on_one_thread(async {
+            let rig = Rig::new(json!({"header_timeout_s": 0.05})).await;
+            let mut socket = TcpStream::connect(rig.address).await.unwrap();
+            socket.write_all(start.as_bytes()).await.unwrap();
+            until(|| rig.shard.connections.open() == 1).await;
+            socket.read_to_end(&mut Vec::new()).await.unwrap();
+            until(|| rig.shard.connections.open() == 0).await;
+        });
+    }
+}
+
+#[test]
+fn a_deadline_for_the_head_is_none_for_the_answer() {
+    on_one_thread(async {
+        let mut rig = Rig::new(json!({"header_timeout_s": 0.05})).await;
+        for version in BOTH {
+            let mut client = Client::new(rig.address, version).await;
+            let mut answer = client.post(COMPLETIONS, &json!({"prompt": [1], "stream": true})).await;
+            let id = rig.core.request().await.id;
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            rig.core.step(&[end(id, FinishReason::Stop)]);
+            assert_eq!(answer.events().await.last().unwrap(), "[DONE]");
+        }
+    });
+}
+
+#[test]
+fn header_fields_are_bounded_on_both_protocols() {
+    for version in BOTH {
+        on_one_thread(async {
+            let rig = Rig::new(json!({})).await;
+            let mut client = Client::new(rig.address, version).await;
+            let names: Vec<String> = (0..101).map(|number| format!("x-{number}")).collect();
+            let headers: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+            let answer = client.request(Method::GET, "/health", &headers, b"").await;
+            assert_eq!(answer.status, 431);
+        });
+    }
+}
+
+#[test]
+fn connections_above_the_cap_wait() {
+    on_one_thread(async {
+        let rig = Rig::new(json!({"max_connections": 1})).await;
+        let mut first = Client::new(rig.address, Version::Http1).await;
+        assert_eq!(first.get("/health").await.status, 200);
+        let mut second = Client::new(rig.address, Version::Http1).await;
+        let (answer, ()) = tokio::join!(second.get("/health"), async {
+            assert_eq!(first.get("/health").await.status, 200);
+            assert_eq!(rig.shard.connections.open(), 1);
+            first.hang_up();
+        });
+        assert_eq!(answer.status, 200);
+    });
+}

@@ -1,0 +1,165 @@
+//! An entry worker: a shard on a thread of its own, started, stopped and waited for from outside.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use llmrt_link::zmq::{ZmqInbox, ZmqOutbox};
+use llmrt_link::{Identity, LinkError, LinkOptions, Outbox, Welcome};
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::LocalSet;
+
+use crate::config::{ConfigError, EntryConfig};
+use crate::logs::{self, LogError};
+use crate::prompt::{PromptError, Prompts};
+use crate::server;
+use crate::shard::{Command, Shard};
+
+/// Why a worker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Prompts(#[from] PromptError),
+    #[error("cannot listen: {0}")]
+    Listen(std::io::Error),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("route table: {0}")]
+    Routes(#[from] matchit::InsertError),
+    #[error("cannot start the I/O thread: {0}")]
+    Thread(std::io::Error),
+    #[error("the I/O thread ended while it started")]
+    Lost,
+}
+
+/// A running entry worker. Dropping it ends the worker at once.
+pub struct EntryWorker {
+    commands: UnboundedSender<Command>,
+    ended: Arc<Ended>,
+}
+
+impl EntryWorker {
+    /// Loads the tokenizer, opens the links and takes over the listening socket; returns when connections are
+    /// accepted.
+    ///
+    /// # Errors
+    /// A file, endpoint or descriptor of the configuration is not usable.
+    pub fn start(config: EntryConfig) -> Result<Self, StartError> {
+        logs::init(&config.log)?;
+        let prompts = Prompts::load(&config)?;
+        let (commands, taken) = unbounded_channel();
+        let (started, start) = mpsc::channel();
+        let ended = Arc::new(Ended::default());
+        let flag = EndFlag(ended.clone());
+        thread::Builder::new()
+            .name("llmrt-entry".to_owned())
+            .spawn(move || {
+                let _flag = flag;
+                run(config, prompts, taken, &started);
+            })
+            .map_err(StartError::Thread)?;
+        start.recv().unwrap_or(Err(StartError::Lost))?;
+        Ok(Self { commands, ended })
+    }
+
+    /// Asks for an orderly end: no new requests from now on, `timeout` for those that are open. Returns at once. A
+    /// second call replaces the timeout of the first.
+    pub fn shutdown(&self, timeout: Duration) {
+        self.command(Command::Shutdown { timeout });
+    }
+
+    /// Ends all open requests, because the core died; new ones are refused until a new core has answered.
+    pub fn core_down(&self, reason: &str) {
+        self.command(Command::CoreDown { reason: reason.to_owned() });
+    }
+
+    fn command(&self, command: Command) {
+        // A worker that has ended needs no command.
+        let _ = self.commands.send(command);
+    }
+
+    /// Waits until the worker has ended; false when `timeout` passed before.
+    pub fn wait(&self, timeout: Option<Duration>) -> bool {
+        self.ended.wait(timeout)
+    }
+}
+
+fn run(
+    config: EntryConfig,
+    prompts: Prompts,
+    commands: UnboundedReceiver<Command>,
+    started: &mpsc::Sender<Result<(), StartError>>,
+) {
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(started.send(Err(StartError::Thread(error)))),
+    };
+    let tasks = LocalSet::new();
+    let served = tasks.block_on(&runtime, async {
+        let (outbox, results) = connect(&config).await?;
+        let listener = server::adopt(config.listen_fd).map_err(StartError::Listen)?;
+        let shard = Shard::new(config, prompts, outbox.clone())?;
+        // Nobody waits for it any more only when the starting thread was killed.
+        let _ = started.send(Ok(()));
+        shard.run(listener, results, commands).await;
+        outbox.close("the entry worker has ended");
+        Ok(())
+    });
+    if let Err(error) = served {
+        let _ = started.send(Err(error));
+    }
+}
+
+async fn connect(config: &EntryConfig) -> Result<(Arc<dyn Outbox>, ZmqInbox), LinkError> {
+    let options = LinkOptions {
+        heartbeat: Duration::from_secs_f64(config.link.heartbeat_s),
+        silence: Duration::from_secs_f64(config.link.silence_s),
+        ..LinkOptions::default()
+    };
+    let results = ZmqInbox::bind(&config.endpoints.results, Welcome::new(), options).await?;
+    let identity = Identity::new("entry", u32::from(config.worker));
+    let outbox = ZmqOutbox::connect(&config.endpoints.requests, identity, options)?;
+    Ok((Arc::new(outbox), results))
+}
+
+/// Whether the thread has ended, for any number of waiters.
+#[derive(Default)]
+struct Ended {
+    flag: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Ended {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.flag.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self, timeout: Option<Duration>) -> bool {
+        let ended = self.lock();
+        match timeout {
+            None => *self.changed.wait_while(ended, |ended| !*ended).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                *self
+                    .changed
+                    .wait_timeout_while(ended, timeout, |ended| !*ended)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+            }
+        }
+    }
+}
+
+/// Sets [`Ended`] however the thread ends.
+struct EndFlag(Arc<Ended>);
+
+impl Drop for EndFlag {
+    fn drop(&mut self) {
+        *self.0.lock() = true;
+        self.0.changed.notify_all();
+    }
+}
