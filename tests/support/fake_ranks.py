@@ -75,14 +75,15 @@ class Slot:
 class FakeRanks:
     """An executor that computes when it is launched, and asserts what the contract promises."""
 
-    def __init__(self, info: ExecutorInfo, fails: int = 0) -> None:
+    def __init__(self, info: ExecutorInfo) -> None:
         self.info = info
         self.slots: dict[int, Slot] = {}
         self.memory: dict[int, list[int]] = {}
         self.results: deque[StepResult] = deque()
         self.rows = 0
         self.computed = 0
-        self.fail_steps = fails
+        self.fail_steps = 0
+        self.fail_early = False
 
     def load(self) -> ExecutorInfo:
         return self.info
@@ -98,12 +99,13 @@ class FakeRanks:
         return self.results.popleft()
 
     def launch(self, plan: StepPlan) -> None:
+        if self.fail_steps and self.fail_early:
+            self._fail()
         self._change(plan)
         slots, begins, counts = (wire.u32s(column) for column in (plan.slots, plan.begin, plan.count))
         assert len(slots) == len(begins) == len(counts) == len(plan.sample) == len(set(slots)), "columns differ"
         if self.fail_steps:
-            self.fail_steps -= 1
-            raise RuntimeError("the ranks failed, as they were told to")
+            self._fail()
         sampled = []
         for slot, begin, count, sample in zip(slots, begins, counts, plan.sample, strict=True):
             state = self.slots[slot]
@@ -116,6 +118,10 @@ class FakeRanks:
                 sampled.append(token)
         self.rows += len(slots)
         self.results.append(StepResult(plan.step, wire.u32(sampled)))
+
+    def _fail(self) -> None:
+        self.fail_steps -= 1
+        raise RuntimeError("the ranks failed, as they were told to")
 
     def _change(self, plan: StepPlan) -> None:
         for slot in plan.freed:

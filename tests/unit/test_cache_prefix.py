@@ -145,6 +145,16 @@ def test_the_least_recently_used_leaf_goes_first() -> None:
     cache.verify()
 
 
+def test_a_leaf_that_was_used_again_is_young_again() -> None:
+    cache = PrefixCache(PagePool(4))
+    old, young = User(cache, tokens(1)).publish(), User(cache, tokens(2)).publish()
+    old.leave()
+    young.leave()
+    cache.release(cache.hold(cache.match(old.hashes, 99)))
+    cache.allocate(2)
+    assert cache.match(old.hashes, 99) and not cache.match(young.hashes, 99)
+
+
 def test_pages_in_use_are_never_evicted(cache: PrefixCache) -> None:
     user = User(cache, tokens(1, 2, 3)).publish()
     assert cache.available == 5 and cache.flush() == 0

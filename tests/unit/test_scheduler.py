@@ -439,20 +439,26 @@ def test_lpm_runs_what_is_cached_first() -> None:
 # Faults
 
 
-def test_a_failed_step_ends_what_ran_and_nothing_else() -> None:
-    engine = Engine(num_slots=2)
-    ids = [engine.submit(prompt(20, i), max_tokens=10) for i in range(3)]
+@pytest.mark.parametrize("early", [False, True])
+def test_a_failed_step_ends_what_ran_and_nothing_else(early: bool) -> None:
+    engine = Engine(num_slots=3)
+    done = engine.submit(prompt(20, 5), max_tokens=1)
+    ids = [engine.submit(prompt(20, i), max_tokens=10, ignore_eos=True) for i in range(2)]
     engine.step()
-    ranks_of(engine).fail_steps = 1
+    engine.check(done)
+    # The plan that fails also frees a slot; that may or may not be carried out.
+    ranks_of(engine).fail_steps, ranks_of(engine).fail_early = 1, early
     with pytest.raises(RuntimeError, match="as they were told to"):
         engine.step()
     assert engine.ranks.recover()
     engine.in_flight.clear()
+    later = [engine.submit(prompt(20, i), max_tokens=10) for i in range(4)]
     engine.scheduler.fail("the step failed")
     engine.run()
-    for id in ids[:2]:
+    for id in ids:
         assert engine.stories[id].outcome == wire.Outcome(wire.ERROR, status=500, message="the step failed")
-    engine.check(ids[2])
+    for id in later:
+        engine.check(id)
     engine.check_empty()
 
 

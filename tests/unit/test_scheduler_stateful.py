@@ -96,11 +96,11 @@ class Machine(RuleBasedStateMachine):
         self.engine.scheduler.cache.flush()
 
     @precondition(lambda self: self.engine.scheduler.has_work)
-    @rule()
-    def executor_fails(self) -> None:
+    @rule(early=st.booleans())
+    def executor_fails(self, early: bool) -> None:
         ranks = self.engine.ranks
         assert isinstance(ranks, FakeRanks)
-        ranks.fail_steps = 1
+        ranks.fail_steps, ranks.fail_early = 1, early
         try:
             self.engine.step()
         except RuntimeError:
