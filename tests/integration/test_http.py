@@ -125,7 +125,7 @@ def test_bad_fields_are_400_and_name_the_field(client: httpx2.Client, change: di
 @pytest.mark.parametrize("prompt", ["", [], [-1], [49152], ["a", 1], [1.5], None, {}, 5])
 def test_bad_prompts_are_400(client: httpx2.Client, prompt: Any) -> None:
     error = assert_openai_error(client.post("/v1/completions", json={"prompt": prompt, "max_tokens": 1}), 400)
-    assert error["param"] == "prompt"
+    assert error["param"].startswith("prompt")
 
 
 def test_null_means_unset(client: httpx2.Client) -> None:
