@@ -24,8 +24,11 @@ impl Entry {
     /// Raises ValueError if the configuration is refused.
     #[new]
     fn new(config_json: &str) -> PyResult<Self> {
-        let config = EntryConfig::from_json(config_json).map_err(|e| PyValueError::new_err(e.to_string()))?;
-        Ok(Self { worker: Mutex::new(State::Configured(Box::new(config))) })
+        let config = EntryConfig::from_json(config_json)
+            .map_err(|e| PyValueError::new_err(e.to_string()))?;
+        Ok(Self {
+            worker: Mutex::new(State::Configured(Box::new(config))),
+        })
     }
 
     /// Loads the tokenizer, opens the links and serves; returns when connections are accepted.
@@ -51,7 +54,8 @@ impl Entry {
     /// Takes no new requests, gives open ones `timeout` seconds, then ends. Returns at once; a second call replaces
     /// the timeout of the first.
     fn shutdown(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
-        let timeout = Duration::try_from_secs_f64(timeout).map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let timeout = Duration::try_from_secs_f64(timeout)
+            .map_err(|e| PyValueError::new_err(e.to_string()))?;
         py.detach(|| {
             if let State::Started(worker) = &*self.state() {
                 worker.shutdown(timeout);
@@ -93,7 +97,9 @@ fn to_py(error: StartError) -> PyErr {
     let message = error.to_string();
     match error {
         StartError::Config(_) | StartError::Log(_) => PyValueError::new_err(message),
-        StartError::Listen(_) | StartError::Link(_) | StartError::Thread(_) => PyOSError::new_err(message),
+        StartError::Listen(_) | StartError::Link(_) | StartError::Thread(_) => {
+            PyOSError::new_err(message)
+        }
         _ => PyRuntimeError::new_err(message),
     }
 }

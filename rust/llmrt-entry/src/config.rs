@@ -138,7 +138,10 @@ pub struct LogConfig {
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { format: LogFormat::Text, level: "info".to_owned() }
+        Self {
+            format: LogFormat::Text,
+            level: "info".to_owned(),
+        }
     }
 }
 
@@ -161,7 +164,10 @@ pub struct LinkTimes {
 
 impl Default for LinkTimes {
     fn default() -> Self {
-        Self { heartbeat_s: 1.0, silence_s: 30.0 }
+        Self {
+            heartbeat_s: 1.0,
+            silence_s: 30.0,
+        }
     }
 }
 
@@ -177,7 +183,10 @@ pub enum ConfigError {
     #[error("entry configuration: {0}")]
     Json(#[from] serde_json::Error),
     #[error("entry configuration: {name} must be {rule}")]
-    Range { name: &'static str, rule: &'static str },
+    Range {
+        name: &'static str,
+        rule: &'static str,
+    },
 }
 
 impl EntryConfig {
@@ -192,21 +201,69 @@ impl EntryConfig {
         let limits = &self.limits;
         let seconds = |v: f64| v.is_finite() && v > 0.0 && v <= 1e6;
         let rules = [
-            (self.worker < llmrt_wire::RequestId::MAX_WORKERS, "worker", "below 4096"),
-            (self.model.max_model_len >= 2, "model.max_model_len", "at least 2"),
+            (
+                self.worker < llmrt_wire::RequestId::MAX_WORKERS,
+                "worker",
+                "below 4096",
+            ),
+            (
+                self.model.max_model_len >= 2,
+                "model.max_model_len",
+                "at least 2",
+            ),
             (self.model.vocab_size >= 1, "model.vocab_size", "at least 1"),
             (!self.model.name.is_empty(), "model.name", "non-empty"),
-            (self.tokenizer_threads <= 256, "tokenizer_threads", "at most 256"),
-            (limits.max_connections >= 1, "limits.max_connections", "at least 1"),
-            (limits.max_requests >= 1, "limits.max_requests", "at least 1"),
+            (
+                self.tokenizer_threads <= 256,
+                "tokenizer_threads",
+                "at most 256",
+            ),
+            (
+                limits.max_connections >= 1,
+                "limits.max_connections",
+                "at least 1",
+            ),
+            (
+                limits.max_requests >= 1,
+                "limits.max_requests",
+                "at least 1",
+            ),
             (limits.max_headers >= 1, "limits.max_headers", "at least 1"),
-            (limits.response_buffer_bytes >= 1024, "limits.response_buffer_bytes", "at least 1024"),
-            (seconds(limits.body_timeout_s), "limits.body_timeout_s", "a positive number of seconds"),
-            (seconds(limits.header_timeout_s), "limits.header_timeout_s", "a positive number of seconds"),
-            (seconds(limits.stall_timeout_s), "limits.stall_timeout_s", "a positive number of seconds"),
-            (seconds(self.link.heartbeat_s), "link.heartbeat_s", "a positive number of seconds"),
-            (seconds(self.link.silence_s), "link.silence_s", "a positive number of seconds"),
-            (self.stat_interval_s == 0.0 || seconds(self.stat_interval_s), "stat_interval_s", "0 or more seconds"),
+            (
+                limits.response_buffer_bytes >= 1024,
+                "limits.response_buffer_bytes",
+                "at least 1024",
+            ),
+            (
+                seconds(limits.body_timeout_s),
+                "limits.body_timeout_s",
+                "a positive number of seconds",
+            ),
+            (
+                seconds(limits.header_timeout_s),
+                "limits.header_timeout_s",
+                "a positive number of seconds",
+            ),
+            (
+                seconds(limits.stall_timeout_s),
+                "limits.stall_timeout_s",
+                "a positive number of seconds",
+            ),
+            (
+                seconds(self.link.heartbeat_s),
+                "link.heartbeat_s",
+                "a positive number of seconds",
+            ),
+            (
+                seconds(self.link.silence_s),
+                "link.silence_s",
+                "a positive number of seconds",
+            ),
+            (
+                self.stat_interval_s == 0.0 || seconds(self.stat_interval_s),
+                "stat_interval_s",
+                "0 or more seconds",
+            ),
         ];
         match rules.into_iter().find(|(holds, _, _)| !holds) {
             Some((_, name, rule)) => Err(ConfigError::Range { name, rule }),
@@ -254,10 +311,15 @@ mod tests {
         for (extra, name) in [
             (r#", "worker": 4096"#, "worker"),
             (r#", "limits": {"max_requests": 0}"#, "limits.max_requests"),
-            (r#", "limits": {"stall_timeout_s": -1}"#, "limits.stall_timeout_s"),
+            (
+                r#", "limits": {"stall_timeout_s": -1}"#,
+                "limits.stall_timeout_s",
+            ),
             (r#", "limits": {"max_boddy_bytes": 1}"#, "max_boddy_bytes"),
         ] {
-            let message = EntryConfig::from_json(&json(extra)).unwrap_err().to_string();
+            let message = EntryConfig::from_json(&json(extra))
+                .unwrap_err()
+                .to_string();
             assert!(message.contains(name), "{message}");
         }
     }

@@ -21,7 +21,9 @@ pub enum CoreState {
     Starting,
     Up,
     /// It died, or one of its processes did.
-    Down { reason: Rc<str> },
+    Down {
+        reason: Rc<str>,
+    },
 }
 
 /// The scheduler and the detokenizers, as seen over the links.
@@ -56,21 +58,33 @@ impl Core {
     pub fn state(&self) -> CoreState {
         let incarnation = match &*self.scheduler.borrow() {
             PeerState::Connecting => None,
-            PeerState::Dead { reason } => return CoreState::Down { reason: reason.as_ref().into() },
+            PeerState::Dead { reason } => {
+                return CoreState::Down {
+                    reason: reason.as_ref().into(),
+                };
+            }
             PeerState::Ready { incarnation, .. } => Some(*incarnation),
         };
         if let Some((concerned, reason)) = &*self.told.borrow()
             && *concerned == incarnation
         {
-            return CoreState::Down { reason: reason.clone() };
+            return CoreState::Down {
+                reason: reason.clone(),
+            };
         }
         if self.detokenizers.get() == 0 {
             if let Some(reason) = &*self.lost_detokenizer.borrow() {
-                return CoreState::Down { reason: reason.clone() };
+                return CoreState::Down {
+                    reason: reason.clone(),
+                };
             }
             return CoreState::Starting;
         }
-        if incarnation.is_some() { CoreState::Up } else { CoreState::Starting }
+        if incarnation.is_some() {
+            CoreState::Up
+        } else {
+            CoreState::Starting
+        }
     }
 
     /// The scheduler's state as it changes.
@@ -92,7 +106,8 @@ impl Core {
     }
 
     pub fn detokenizer_left(&self, reason: &str) {
-        self.detokenizers.set(self.detokenizers.get().saturating_sub(1));
+        self.detokenizers
+            .set(self.detokenizers.get().saturating_sub(1));
         *self.lost_detokenizer.borrow_mut() = Some(reason.into());
     }
 
@@ -116,8 +131,12 @@ impl Core {
         let call = self.next_call.get();
         self.next_call.set(call + 1);
         let (answer, answered) = oneshot::channel();
-        let message =
-            Call { method: method.to_owned(), arguments: "{}".to_owned(), call, tag: Default::default() };
+        let message = Call {
+            method: method.to_owned(),
+            arguments: "{}".to_owned(),
+            call,
+            tag: Default::default(),
+        };
         self.outbox.send(message.into()).ok()?;
         self.calls.borrow_mut().insert(call, answer);
         let reply = tokio::time::timeout(CALL_TIMEOUT, answered).await;
@@ -145,6 +164,9 @@ impl Core {
                 Err(error) => tracing::warn!(%error, "the scheduler's stats cannot be read"),
             }
         }
-        known.as_ref().map(|(_, stats)| stats.clone()).unwrap_or_default()
+        known
+            .as_ref()
+            .map(|(_, stats)| stats.clone())
+            .unwrap_or_default()
     }
 }

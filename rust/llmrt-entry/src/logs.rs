@@ -22,12 +22,17 @@ pub struct LogError {
 pub fn init(config: &LogConfig) -> Result<(), LogError> {
     let filter = EnvFilter::builder()
         .parse(&config.level)
-        .map_err(|e| LogError { level: config.level.clone(), reason: e.to_string() })?;
+        .map_err(|e| LogError {
+            level: config.level.clone(),
+            reason: e.to_string(),
+        })?;
     let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // An error here means that somebody has set up logging already.
     let _ = match config.format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => builder
+            .with_ansi(std::io::stderr().is_terminal())
+            .try_init(),
     };
     Ok(())
 }

@@ -72,9 +72,14 @@ impl Prompts {
             return Err(ApiError::invalid(message).param("messages"));
         };
         let size = messages.iter().map(text_len).sum();
-        let options = RenderOptions { add_generation_prompt: open, ..RenderOptions::default() };
+        let options = RenderOptions {
+            add_generation_prompt: open,
+            ..RenderOptions::default()
+        };
         self.run(size, move |tokenizer| {
-            let prompt = template.render(&Value::Array(messages), &options).map_err(refused)?;
+            let prompt = template
+                .render(&Value::Array(messages), &options)
+                .map_err(refused)?;
             // Templates write special tokens themselves.
             tokenizer.encode(&prompt, false).map_err(broken)
         })
@@ -86,7 +91,10 @@ impl Prompts {
     /// # Errors
     /// 429 when too many prompts wait.
     pub async fn text(&self, text: String, special: bool) -> Result<Vec<u32>, ApiError> {
-        self.run(text.len(), move |tokenizer| tokenizer.encode(&text, special).map_err(broken)).await
+        self.run(text.len(), move |tokenizer| {
+            tokenizer.encode(&text, special).map_err(broken)
+        })
+        .await
     }
 
     /// Text of token ids, special ones included.
@@ -95,7 +103,10 @@ impl Prompts {
     /// 429 when too many jobs wait.
     pub async fn decode(&self, ids: Vec<u32>) -> Result<String, ApiError> {
         let size = ids.len() * BYTES_PER_TOKEN;
-        self.run(size, move |tokenizer| tokenizer.decode(&ids, false).map_err(broken)).await
+        self.run(size, move |tokenizer| {
+            tokenizer.decode(&ids, false).map_err(broken)
+        })
+        .await
     }
 
     async fn run<R: Send + 'static>(
@@ -133,7 +144,10 @@ fn broken(error: TokenizerError) -> ApiError {
 
 fn no_result(error: PoolError) -> ApiError {
     match error {
-        PoolError::Full => ApiError::overloaded("Too many prompts wait to be tokenized; try again later.", RETRY),
+        PoolError::Full => ApiError::overloaded(
+            "Too many prompts wait to be tokenized; try again later.",
+            RETRY,
+        ),
         PoolError::Closed => ApiError::unavailable("The server is shutting down.", RETRY),
         PoolError::Panicked(_) => ApiError::internal("The prompt could not be tokenized."),
     }

@@ -96,7 +96,10 @@ impl Shard {
     ) {
         let shard = self.clone();
         let accepting = spawn_local(async move {
-            shard.connections.accept(listener, HttpService::new(shard.clone())).await;
+            shard
+                .connections
+                .accept(listener, HttpService::new(shard.clone()))
+                .await;
         });
         spawn_local(self.clone().take_results(results));
         spawn_local(self.clone().watch_scheduler());
@@ -159,7 +162,10 @@ impl Shard {
     async fn take_results<I: Inbox>(self: Rc<Self>, mut inbox: I) {
         loop {
             match inbox.recv().await {
-                Event::Message { message: Message::TextFrame(frame), .. } => {
+                Event::Message {
+                    message: Message::TextFrame(frame),
+                    ..
+                } => {
                     let step = frame.step;
                     if let Err(error) = self.router.deliver(frame) {
                         tracing::error!(step, %error, "frame refused");
@@ -188,7 +194,10 @@ impl Shard {
             let now = state.borrow_and_update().clone();
             match now {
                 PeerState::Ready { incarnation, .. } => {
-                    if last.replace(incarnation).is_some_and(|last| last != incarnation) {
+                    if last
+                        .replace(incarnation)
+                        .is_some_and(|last| last != incarnation)
+                    {
                         self.core_lost("the scheduler was replaced");
                     }
                     tracing::info!("the scheduler is ready");
@@ -203,7 +212,9 @@ impl Shard {
     }
 
     async fn take_replies(self: Rc<Self>) {
-        let Some(mut incoming) = self.core.take_incoming() else { return };
+        let Some(mut incoming) = self.core.take_incoming() else {
+            return;
+        };
         while let Some(message) = incoming.recv().await {
             self.core.incoming(message);
         }
@@ -212,7 +223,10 @@ impl Shard {
     fn core_lost(&self, reason: &str) {
         let open = self.router.open_requests();
         tracing::warn!(reason, open, "the core is lost");
-        let error = ApiError::unavailable("The model's process ended; the answer is incomplete.", RETRY);
+        let error = ApiError::unavailable(
+            "The model's process ended; the answer is incomplete.",
+            RETRY,
+        );
         self.router.fail_all(&error);
     }
 
@@ -221,17 +235,34 @@ impl Shard {
         self.draining.set(true);
         self.connections.drain();
         tracing::info!(open = self.router.open_requests(), "shutting down");
-        if tokio::time::timeout(timeout, self.connections.closed()).await.is_ok() {
+        if tokio::time::timeout(timeout, self.connections.closed())
+            .await
+            .is_ok()
+        {
             return;
         }
-        self.router.fail_all(&ApiError::unavailable("The server is shutting down.", RETRY));
-        if tokio::time::timeout(FLUSH, self.connections.closed()).await.is_err() {
-            tracing::warn!(open = self.connections.open(), "connections closed by force");
+        self.router.fail_all(&ApiError::unavailable(
+            "The server is shutting down.",
+            RETRY,
+        ));
+        if tokio::time::timeout(FLUSH, self.connections.closed())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                open = self.connections.open(),
+                "connections closed by force"
+            );
         }
     }
 }
 
 fn models(config: &EntryConfig) -> Models {
     let model = &config.model;
-    Models::new(model.name.clone(), model.aliases.clone(), model.created, model.max_model_len)
+    Models::new(
+        model.name.clone(),
+        model.aliases.clone(),
+        model.created,
+        model.max_model_len,
+    )
 }

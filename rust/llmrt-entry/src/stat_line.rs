@@ -30,13 +30,19 @@ struct Totals {
     at: Instant,
     prompt: u64,
     generated: u64,
+    writes: u64,
 }
 
 impl Totals {
     fn of(shard: &Shard) -> Self {
         let metrics = &shard.metrics;
         let (prompt, generated) = (metrics.prompt_tokens.get(), metrics.generation_tokens.get());
-        Self { at: Instant::now(), prompt, generated }
+        Self {
+            at: Instant::now(),
+            prompt,
+            generated,
+            writes: shard.connections.writes(),
+        }
     }
 
     fn same_as(&self, other: &Self) -> bool {
@@ -52,6 +58,8 @@ async fn line(shard: &Shard, last: &Totals, now: &Totals) {
     tracing::info!(
         prompt_tokens_per_s = format_args!("{:.1}", rate(now.prompt, last.prompt)),
         generation_tokens_per_s = format_args!("{:.1}", rate(now.generated, last.generated)),
+        writes_per_s = format_args!("{:.1}", rate(now.writes, last.writes)),
+        admitted = shard.router.permits_taken(),
         running = core.num_requests_running,
         waiting = core.num_requests_waiting,
         kv_cache_usage = format_args!("{:.1}%", core.kv_cache_usage_perc * 100.0),

@@ -75,7 +75,9 @@ impl EntryWorker {
 
     /// Ends all open requests, because the core died; new ones are refused until a new core has answered.
     pub fn core_down(&self, reason: &str) {
-        self.command(Command::CoreDown { reason: reason.to_owned() });
+        self.command(Command::CoreDown {
+            reason: reason.to_owned(),
+        });
     }
 
     fn command(&self, command: Command) {
@@ -142,7 +144,10 @@ impl Ended {
     fn wait(&self, timeout: Option<Duration>) -> bool {
         let ended = self.lock();
         match timeout {
-            None => *self.changed.wait_while(ended, |ended| !*ended).unwrap_or_else(PoisonError::into_inner),
+            None => *self
+                .changed
+                .wait_while(ended, |ended| !*ended)
+                .unwrap_or_else(PoisonError::into_inner),
             Some(timeout) => {
                 *self
                     .changed

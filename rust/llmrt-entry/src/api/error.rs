@@ -268,7 +268,11 @@ pub fn quote(text: &str) -> String {
 /// Replaces control characters and cuts to [`MAX_MESSAGE`].
 fn clean(mut text: String) -> String {
     if text.len() > MAX_MESSAGE {
-        text.truncate(text.floor_char_boundary(MAX_MESSAGE - 3));
+        let mut end = MAX_MESSAGE - 3;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
         text.push_str("...");
     }
     if text.contains(char::is_control) {

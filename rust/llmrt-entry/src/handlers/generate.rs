@@ -15,7 +15,8 @@ use serde_json::Value;
 use super::events::OpenAiEvents;
 use crate::api::response::{self, Answer};
 use crate::api::{
-    ApiError, ChatRequest, Choice, ChunkWriter, CompletionRequest, Endpoint, Envelope, Finish, Options, Prompt,
+    ApiError, ChatRequest, Choice, ChunkWriter, CompletionRequest, Endpoint, Envelope, Finish,
+    Options, Prompt,
 };
 use crate::http::{Body, Response, json, read_json};
 use crate::metrics::Rejection;
@@ -52,13 +53,22 @@ pub async fn answer(
     let reply = Reply {
         endpoint,
         id: response::response_id(endpoint, shard.incarnation, id),
-        created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs()),
+        created: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| now.as_secs()),
         model,
         stop_token_ids: options.generation.stop_token_ids().to_vec(),
     };
     let (sampling, output) = options.generation.fit(prompt.len(), &shard.api_limits)?;
     let (priority, cache_salt) = (0, String::new());
-    let request = llmrt_wire::Request { id, prompt: prompt.into(), sampling, output, priority, cache_salt };
+    let request = llmrt_wire::Request {
+        id,
+        prompt: prompt.into(),
+        sampling,
+        output,
+        priority,
+        cache_salt,
+    };
     // The core may have gone while the prompt was made.
     shard.check_open()?;
     let open = |form| {
@@ -121,7 +131,11 @@ struct Reply {
 
 impl Reply {
     fn envelope(&self) -> Envelope<'_> {
-        Envelope { id: &self.id, created: self.created, model: &self.model }
+        Envelope {
+            id: &self.id,
+            created: self.created,
+            model: &self.model,
+        }
     }
 
     fn events(self, include_usage: bool) -> Form {
@@ -138,7 +152,11 @@ impl Reply {
         match end {
             End::Finished(outcome) => {
                 let finish = Finish::new(&outcome, &self.stop_token_ids);
-                let answer = Answer { index: 0, text: &text, finish };
+                let answer = Answer {
+                    index: 0,
+                    text: &text,
+                    finish,
+                };
                 let body = response::body(self.endpoint, &self.envelope(), &[answer], usage);
                 Ok(json(StatusCode::OK, body))
             }
@@ -150,7 +168,10 @@ impl Reply {
 fn event_stream(guard: RequestGuard) -> Response {
     let mut response = Response::new(Body::Events(guard.into_body()));
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream; charset=utf-8"),
+    );
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Proxies that know this header then pass events on at once.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));

@@ -18,7 +18,10 @@ pub fn list(shard: &Shard) -> Response {
 /// # Errors
 /// 404 for a name that is not served.
 pub fn get(shard: &Shard, id: &str) -> Result<Response, ApiError> {
-    shard.models.get(&decoded(id)).map(|body| json(StatusCode::OK, body))
+    shard
+        .models
+        .get(&decoded(id))
+        .map(|body| json(StatusCode::OK, body))
 }
 
 /// Undoes percent-encoding: clients write the slash of a name as `%2F`.
@@ -30,7 +33,10 @@ fn decoded(id: &str) -> Cow<'_, str> {
     let mut bytes = Vec::with_capacity(id.len());
     let mut rest = id.as_bytes();
     while let Some((&byte, tail)) = rest.split_first() {
-        let pair = tail.first().and_then(digit).zip(tail.get(1).and_then(digit));
+        let pair = tail
+            .first()
+            .and_then(digit)
+            .zip(tail.get(1).and_then(digit));
         match (byte, pair) {
             (b'%', Some((high, low))) => {
                 bytes.push((high * 16 + low) as u8);
@@ -51,7 +57,13 @@ mod tests {
 
     #[test]
     fn names_in_paths_are_decoded() {
-        for (path, name) in [("a/b", "a/b"), ("a%2Fb%2f", "a/b/"), ("%", "%"), ("%4", "%4"), ("%zz", "%zz")] {
+        for (path, name) in [
+            ("a/b", "a/b"),
+            ("a%2Fb%2f", "a/b/"),
+            ("%", "%"),
+            ("%4", "%4"),
+            ("%zz", "%zz"),
+        ] {
             assert_eq!(decoded(path), name);
         }
         assert_eq!(decoded("%ff"), "\u{fffd}");

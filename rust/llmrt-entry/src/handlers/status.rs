@@ -40,14 +40,18 @@ pub fn ready(shard: &Shard) -> Result<Response, ApiError> {
 
 /// Version of llmrt.
 pub fn version() -> Response {
-    json(StatusCode::OK, concat!(r#"{"version":""#, env!("CARGO_PKG_VERSION"), r#""}"#))
+    json(
+        StatusCode::OK,
+        concat!(r#"{"version":""#, env!("CARGO_PKG_VERSION"), r#""}"#),
+    )
 }
 
 /// All metric families, the scheduler's among them.
 pub async fn metrics(shard: &Shard) -> Response {
     shard.metrics.core.set(&shard.core.stats().await);
     let mut response = Response::new(Body::Whole(shard.metrics.render().into()));
-    let form = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    let form =
+        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, form);
     response
 }

@@ -6,7 +6,9 @@ use http::{Request, StatusCode};
 use hyper::body::Incoming;
 
 use crate::api::ApiError;
-use crate::api::tokenize::{DetokenizeRequest, Input, TokenizeRequest, detokenize_body, tokenize_body};
+use crate::api::tokenize::{
+    DetokenizeRequest, Input, TokenizeRequest, detokenize_body, tokenize_body,
+};
 use crate::http::{Response, json, read_json};
 use crate::shard::Shard;
 
@@ -18,13 +20,24 @@ pub async fn tokenize(shard: &Rc<Shard>, request: Request<Incoming>) -> Result<R
     shard.models.resolve(request.model.as_deref())?;
     let tokens = match request.input {
         Input::Text(text) => shard.prompts.text(text, request.add_special_tokens).await?,
-        Input::Messages(messages) => shard.prompts.chat(messages, request.add_generation_prompt).await?,
+        Input::Messages(messages) => {
+            shard
+                .prompts
+                .chat(messages, request.add_generation_prompt)
+                .await?
+        }
     };
-    Ok(json(StatusCode::OK, tokenize_body(&tokens, shard.api_limits.max_model_len)))
+    Ok(json(
+        StatusCode::OK,
+        tokenize_body(&tokens, shard.api_limits.max_model_len),
+    ))
 }
 
 /// Text of token ids.
-pub async fn detokenize(shard: &Rc<Shard>, request: Request<Incoming>) -> Result<Response, ApiError> {
+pub async fn detokenize(
+    shard: &Rc<Shard>,
+    request: Request<Incoming>,
+) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
     let body = read_json(&head.headers, body, &shard.config.limits).await?;
     let request = DetokenizeRequest::parse(&body, &shard.api_limits)?;

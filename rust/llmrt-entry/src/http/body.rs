@@ -19,10 +19,17 @@ const LINGER: usize = 2;
 /// # Errors
 /// 400 for another content type or encoding and for a body that breaks off, 408 when it is late, 413 when it is
 /// too big.
-pub async fn read_json(headers: &HeaderMap, body: Incoming, limits: &Limits) -> Result<Bytes, ApiError> {
+pub async fn read_json(
+    headers: &HeaderMap,
+    body: Incoming,
+    limits: &Limits,
+) -> Result<Bytes, ApiError> {
     check_type(headers)?;
     let too_large = || {
-        let message = format!("The request body is larger than {} bytes.", limits.max_body_bytes);
+        let message = format!(
+            "The request body is larger than {} bytes.",
+            limits.max_body_bytes
+        );
         ApiError::new(ErrorKind::TooLarge, message)
     };
     let announced = body.size_hint().lower();
@@ -47,7 +54,9 @@ async fn collect(mut body: Incoming, limit: usize) -> Result<Option<Bytes>, hype
     let mut rest = BytesMut::new();
     let mut total = 0;
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else { continue };
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
         total += data.len();
         if total > limit {
             rest = BytesMut::new();
@@ -63,7 +72,11 @@ async fn collect(mut body: Incoming, limit: usize) -> Result<Option<Bytes>, hype
             rest.extend_from_slice(&data);
         }
     }
-    let whole = if rest.is_empty() { first } else { rest.freeze() };
+    let whole = if rest.is_empty() {
+        first
+    } else {
+        rest.freeze()
+    };
     Ok((total <= limit).then_some(whole))
 }
 
@@ -90,7 +103,12 @@ mod tests {
             assert!(check_type(&typed(good)).is_ok(), "{good}");
         }
         assert!(check_type(&HeaderMap::new()).is_err());
-        for bad in ["text/plain", "multipart/form-data; boundary=x", "application/jsonl", ""] {
+        for bad in [
+            "text/plain",
+            "multipart/form-data; boundary=x",
+            "application/jsonl",
+            "",
+        ] {
             assert!(check_type(&typed(bad)).is_err(), "{bad}");
         }
         let zipped = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);

@@ -18,12 +18,17 @@ pub struct RequestIds {
 
 impl RequestIds {
     pub fn new() -> Self {
-        Self { prefix: Identity::draw(), made: Cell::new(0) }
+        Self {
+            prefix: Identity::draw(),
+            made: Cell::new(0),
+        }
     }
 
     /// The id of the request with `headers`: always 1 to 128 visible ASCII characters.
     pub fn of(&self, headers: &HeaderMap) -> Rc<str> {
-        let own = headers.get(X_REQUEST_ID).and_then(|value| value.to_str().ok());
+        let own = headers
+            .get(X_REQUEST_ID)
+            .and_then(|value| value.to_str().ok());
         match own {
             Some(id) if sane(id) => id.into(),
             _ => {
@@ -48,7 +53,10 @@ mod tests {
     fn own_ids_are_kept_when_they_are_sane() {
         let ids = RequestIds::new();
         let of = |value: &[u8]| {
-            ids.of(&HeaderMap::from_iter([(X_REQUEST_ID, HeaderValue::from_bytes(value).unwrap())]))
+            ids.of(&HeaderMap::from_iter([(
+                X_REQUEST_ID,
+                HeaderValue::from_bytes(value).unwrap(),
+            )]))
         };
         assert_eq!(&*of(b"trace-7"), "trace-7");
         assert_eq!(&*of(&[b'a'; 128]), "a".repeat(128));

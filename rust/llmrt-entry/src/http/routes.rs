@@ -56,7 +56,9 @@ impl Routes {
     }
 
     pub fn find<'p>(&self, method: &Method, path: &'p str) -> Found<'p> {
-        let Ok(found) = self.0.at(path) else { return Found::Nothing };
+        let Ok(found) = self.0.at(path) else {
+            return Found::Nothing;
+        };
         let (wanted, route) = found.value;
         let fits = method == wanted || (method == Method::HEAD && wanted == Method::GET);
         match (fits, wanted == Method::GET) {
@@ -75,9 +77,18 @@ mod tests {
     fn paths_and_methods_are_told_apart() {
         let routes = Routes::new().unwrap();
         let find = |method: Method, path: &'static str| routes.find(&method, path);
-        assert_eq!(find(Method::POST, "/v1/completions"), Found::Route(Route::Completions, None));
-        assert_eq!(find(Method::HEAD, "/health"), Found::Route(Route::Health, None));
-        assert_eq!(find(Method::GET, "/v1/models/org/name"), Found::Route(Route::Model, Some("org/name")));
+        assert_eq!(
+            find(Method::POST, "/v1/completions"),
+            Found::Route(Route::Completions, None)
+        );
+        assert_eq!(
+            find(Method::HEAD, "/health"),
+            Found::Route(Route::Health, None)
+        );
+        assert_eq!(
+            find(Method::GET, "/v1/models/org/name"),
+            Found::Route(Route::Model, Some("org/name"))
+        );
         assert_eq!(find(Method::GET, "/v1/completions"), Found::Method("POST"));
         assert_eq!(find(Method::POST, "/metrics"), Found::Method("GET, HEAD"));
         assert_eq!(find(Method::HEAD, "/tokenize"), Found::Method("POST"));

@@ -37,7 +37,10 @@ impl Service<Request<Incoming>> for HttpService {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let shard = self.0.clone();
         Box::pin(async move {
-            let origin = Origin { label: shard.request_ids.of(request.headers()), arrived: Instant::now() };
+            let origin = Origin {
+                label: shard.request_ids.of(request.headers()),
+                arrived: Instant::now(),
+            };
             let bodiless = request.method() == Method::HEAD;
             let mut response = respond(&shard, request, &origin).await;
             if bodiless {
@@ -55,13 +58,17 @@ impl Service<Request<Incoming>> for HttpService {
 async fn respond(shard: &Rc<Shard>, request: Request<Incoming>, origin: &Origin) -> Response {
     // HTTP/1.1 has this bound in its parser, HTTP/2 only one on bytes.
     if request.headers().len() > shard.config.limits.max_headers {
-        let mut response = error(&ApiError::invalid("The request has too many header fields."));
+        let mut response = error(&ApiError::invalid(
+            "The request has too many header fields.",
+        ));
         *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return response;
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let answer = match shard.routes.find(&method, &path) {
-        Found::Route(route, parameter) => handlers::dispatch(shard, route, parameter, request, origin).await,
+        Found::Route(route, parameter) => {
+            handlers::dispatch(shard, route, parameter, request, origin).await
+        }
         Found::Method(allow) => return method_not_allowed(allow),
         Found::Nothing => Err(ApiError::route_not_found(method.as_str(), &path)),
     };
@@ -77,14 +84,21 @@ async fn respond(shard: &Rc<Shard>, request: Request<Incoming>, origin: &Origin)
 /// HTTP/1.1 leaves the body of an answer to HEAD out by itself, HTTP/2 does not.
 fn remove_body(response: &mut Response) {
     if let Some(length) = response.body().size_hint().exact() {
-        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+        response
+            .headers_mut()
+            .insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     *response.body_mut() = Body::Whole(Bytes::new());
 }
 
 fn method_not_allowed(allow: &'static str) -> Response {
-    let refusal = ApiError::new(ErrorKind::MethodNotAllowed, format!("This route takes {allow}."));
+    let refusal = ApiError::new(
+        ErrorKind::MethodNotAllowed,
+        format!("This route takes {allow}."),
+    );
     let mut response = error(&refusal);
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allow));
     response
 }

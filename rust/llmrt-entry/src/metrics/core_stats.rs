@@ -41,28 +41,56 @@ impl CoreFamilies {
             cache_hits: Counter::default(),
             preemptions: Counter::default(),
         };
-        registry.register("num_requests_running", "Requests in the batch", families.running.clone());
-        registry.register("num_requests_waiting", "Requests in the queue", families.waiting.clone());
-        registry.register("kv_cache_usage_perc", "Share of the KV pages in use", families.cache_usage.clone());
+        registry.register(
+            "num_requests_running",
+            "Requests in the batch",
+            families.running.clone(),
+        );
+        registry.register(
+            "num_requests_waiting",
+            "Requests in the queue",
+            families.waiting.clone(),
+        );
+        registry.register(
+            "kv_cache_usage_perc",
+            "Share of the KV pages in use",
+            families.cache_usage.clone(),
+        );
         let queries = families.cache_queries.clone();
-        registry.register("prefix_cache_queries", "Prompt tokens looked up in the prefix cache", queries);
+        registry.register(
+            "prefix_cache_queries",
+            "Prompt tokens looked up in the prefix cache",
+            queries,
+        );
         registry.register(
             "prefix_cache_hits",
             "Prompt tokens found in the prefix cache",
             families.cache_hits.clone(),
         );
         let preemptions = families.preemptions.clone();
-        registry.register("num_preemptions", "Requests that lost their pages and started again", preemptions);
+        registry.register(
+            "num_preemptions",
+            "Requests that lost their pages and started again",
+            preemptions,
+        );
         families
     }
 
     /// Shows `stats` from now on. A restarted scheduler counts from zero, which is what a counter's reader expects.
     pub fn set(&self, stats: &CoreStats) {
-        self.running.set(i64::try_from(stats.num_requests_running).unwrap_or(i64::MAX));
-        self.waiting.set(i64::try_from(stats.num_requests_waiting).unwrap_or(i64::MAX));
+        self.running
+            .set(i64::try_from(stats.num_requests_running).unwrap_or(i64::MAX));
+        self.waiting
+            .set(i64::try_from(stats.num_requests_waiting).unwrap_or(i64::MAX));
         self.cache_usage.set(stats.kv_cache_usage_perc);
-        self.cache_queries.inner().store(stats.prefix_cache_queries_total, Relaxed);
-        self.cache_hits.inner().store(stats.prefix_cache_hits_total, Relaxed);
-        self.preemptions.inner().store(stats.num_preemptions_total, Relaxed);
+        self.cache_queries
+            .inner()
+            .store(stats.prefix_cache_queries_total, Relaxed);
+        self.cache_hits
+            .inner()
+            .store(stats.prefix_cache_hits_total, Relaxed);
+        self.preemptions
+            .inner()
+            .store(stats.num_preemptions_total, Relaxed);
     }
 }

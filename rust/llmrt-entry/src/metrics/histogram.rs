@@ -24,7 +24,11 @@ impl Histogram {
     /// `bounds_us`: upper bounds of the buckets, microseconds, ascending; one bucket more takes what is above.
     pub fn new(bounds_us: &'static [u64]) -> Self {
         let buckets = (0..=bounds_us.len()).map(|_| AtomicU64::new(0)).collect();
-        Self(Arc::new(Inner { bounds_us, buckets, sum_us: AtomicU64::new(0) }))
+        Self(Arc::new(Inner {
+            bounds_us,
+            buckets,
+            sum_us: AtomicU64::new(0),
+        }))
     }
 
     /// Counts one duration.
@@ -49,9 +53,14 @@ impl TypedMetric for Histogram {
 impl EncodeMetric for Histogram {
     fn encode(&self, mut encoder: MetricEncoder) -> fmt::Result {
         let inner = &*self.0;
-        let bounds = inner.bounds_us.iter().map(|us| *us as f64 / 1e6).chain([f64::MAX]);
-        let buckets: Vec<(f64, u64)> =
-            bounds.zip(inner.buckets.iter().map(|count| count.load(Relaxed))).collect();
+        let bounds = inner
+            .bounds_us
+            .iter()
+            .map(|us| *us as f64 / 1e6)
+            .chain([f64::MAX]);
+        let buckets: Vec<(f64, u64)> = bounds
+            .zip(inner.buckets.iter().map(|count| count.load(Relaxed)))
+            .collect();
         let count = buckets.iter().map(|(_, count)| count).sum();
         let sum = inner.sum_us.load(Relaxed) as f64 / 1e6;
         encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)

@@ -42,8 +42,8 @@ const LATENCY_US: &[u64] = &[
 ];
 /// Bounds for the time between two tokens, microseconds.
 const TOKEN_US: &[u64] = &[
-    1_000, 2_500, 5_000, 10_000, 15_000, 25_000, 50_000, 75_000, 100_000, 150_000, 200_000, 300_000, 400_000,
-    500_000, 750_000, 1_000_000, 2_500_000, 5_000_000,
+    1_000, 2_500, 5_000, 10_000, 15_000, 25_000, 50_000, 75_000, 100_000, 150_000, 200_000,
+    300_000, 400_000, 500_000, 750_000, 1_000_000, 2_500_000, 5_000_000,
 ];
 
 /// Why a request was refused before it was submitted.
@@ -96,21 +96,52 @@ impl Metrics {
             registry.register(name, help, histogram.clone());
             histogram
         };
-        let time_to_first_token =
-            histogram("time_to_first_token_seconds", "Arrival to first token", LATENCY_US);
-        let inter_token_latency = histogram("inter_token_latency_seconds", "Token to token", TOKEN_US);
-        let e2e_request_latency = histogram("e2e_request_latency_seconds", "Arrival to end", LATENCY_US);
-        let request_queue_time =
-            histogram("request_queue_time_seconds", "Scheduler's queue until first scheduled", LATENCY_US);
-        let request_prefill_time =
-            histogram("request_prefill_time_seconds", "First scheduled to first token", LATENCY_US);
-        let request_decode_time = histogram("request_decode_time_seconds", "First token to end", LATENCY_US);
+        let time_to_first_token = histogram(
+            "time_to_first_token_seconds",
+            "Arrival to first token",
+            LATENCY_US,
+        );
+        let inter_token_latency =
+            histogram("inter_token_latency_seconds", "Token to token", TOKEN_US);
+        let e2e_request_latency =
+            histogram("e2e_request_latency_seconds", "Arrival to end", LATENCY_US);
+        let request_queue_time = histogram(
+            "request_queue_time_seconds",
+            "Scheduler's queue until first scheduled",
+            LATENCY_US,
+        );
+        let request_prefill_time = histogram(
+            "request_prefill_time_seconds",
+            "First scheduled to first token",
+            LATENCY_US,
+        );
+        let request_decode_time = histogram(
+            "request_decode_time_seconds",
+            "First token to end",
+            LATENCY_US,
+        );
         let (prompt_tokens, generation_tokens) = (Counter::default(), Counter::default());
         let (requests, rejections) = (Labelled::default(), Labelled::default());
-        registry.register("prompt_tokens", "Prompt tokens submitted", prompt_tokens.clone());
-        registry.register("generation_tokens", "Tokens generated", generation_tokens.clone());
-        registry.register("request_success", "Requests that ended, by reason", requests.clone());
-        registry.register("admission_rejections", "Requests refused, by reason", rejections.clone());
+        registry.register(
+            "prompt_tokens",
+            "Prompt tokens submitted",
+            prompt_tokens.clone(),
+        );
+        registry.register(
+            "generation_tokens",
+            "Tokens generated",
+            generation_tokens.clone(),
+        );
+        registry.register(
+            "request_success",
+            "Requests that ended, by reason",
+            requests.clone(),
+        );
+        registry.register(
+            "admission_rejections",
+            "Requests refused, by reason",
+            rejections.clone(),
+        );
         let core = CoreFamilies::register(&mut registry);
         Self {
             registry,
@@ -136,18 +167,24 @@ impl Metrics {
             FinishReason::Abort => "abort",
             FinishReason::Error => "error",
         };
-        self.requests.get_or_create(&[("finished_reason", label)]).inc();
+        self.requests
+            .get_or_create(&[("finished_reason", label)])
+            .inc();
     }
 
     /// Counts a refused request.
     pub fn rejected(&self, why: Rejection) {
-        self.rejections.get_or_create(&[("reason", why.label())]).inc();
+        self.rejections
+            .get_or_create(&[("reason", why.label())])
+            .inc();
     }
 
     /// Times that the scheduler measured.
     pub fn scheduled(&self, queue_us: u64, prefill_us: u64) {
-        self.request_queue_time.observe(Duration::from_micros(queue_us));
-        self.request_prefill_time.observe(Duration::from_micros(prefill_us));
+        self.request_queue_time
+            .observe(Duration::from_micros(queue_us));
+        self.request_prefill_time
+            .observe(Duration::from_micros(prefill_us));
     }
 
     /// The families in OpenMetrics text form.
@@ -169,7 +206,11 @@ mod tests {
         metrics.ended(FinishReason::Length);
         metrics.rejected(Rejection::Permits);
         metrics.prompt_tokens.inc_by(7);
-        metrics.core.set(&CoreStats { num_requests_running: 3, prefix_cache_hits_total: 5, ..CoreStats::default() });
+        metrics.core.set(&CoreStats {
+            num_requests_running: 3,
+            prefix_cache_hits_total: 5,
+            ..CoreStats::default()
+        });
         let text = metrics.render();
         for line in [
             r#"llmrt_prompt_tokens_total{model_name="m"} 7"#,

@@ -6,7 +6,11 @@ use llmrt_wire::TextFrame;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("its columns have {ids} ids, {counts} counts and {ends} ends")]
-    Columns { ids: usize, counts: usize, ends: usize },
+    Columns {
+        ids: usize,
+        counts: usize,
+        ends: usize,
+    },
     #[error("the end of row {0} is not a character boundary behind the row before")]
     End(usize),
     #[error("{0} bytes of text belong to no row")]
@@ -19,7 +23,11 @@ pub enum FrameError {
 pub fn check(frame: &TextFrame) -> Result<(), FrameError> {
     let rows = frame.ids.len();
     if frame.counts.len() != rows || frame.ends.len() != rows {
-        return Err(FrameError::Columns { ids: rows, counts: frame.counts.len(), ends: frame.ends.len() });
+        return Err(FrameError::Columns {
+            ids: rows,
+            counts: frame.counts.len(),
+            ends: frame.ends.len(),
+        });
     }
     let mut start = 0;
     for (row, end) in frame.ends.iter().enumerate() {
@@ -43,7 +51,7 @@ pub fn check(frame: &TextFrame) -> Result<(), FrameError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmrt_wire::{First, Finished, FinishReason, Outcome};
+    use llmrt_wire::{FinishReason, Finished, First, Outcome};
     use proptest::prelude::*;
 
     fn frame(ids: Vec<u64>, counts: Vec<u32>, ends: Vec<u32>, text: &str) -> TextFrame {
@@ -58,20 +66,44 @@ mod tests {
 
     #[test]
     fn whole_frames_pass() {
-        assert_eq!(check(&frame(vec![1, 2, 3], vec![1, 1, 0], vec![2, 5, 5], "é世")), Ok(()));
+        assert_eq!(
+            check(&frame(vec![1, 2, 3], vec![1, 1, 0], vec![2, 5, 5], "é世")),
+            Ok(())
+        );
         assert_eq!(check(&TextFrame::default()), Ok(()));
     }
 
     #[test]
     fn each_defect_is_named() {
-        let columns = FrameError::Columns { ids: 1, counts: 0, ends: 1 };
+        let columns = FrameError::Columns {
+            ids: 1,
+            counts: 0,
+            ends: 1,
+        };
         assert_eq!(check(&frame(vec![1], vec![], vec![0], "")), Err(columns));
-        assert_eq!(check(&frame(vec![1], vec![1], vec![1], "é")), Err(FrameError::End(0)));
-        assert_eq!(check(&frame(vec![1, 2], vec![1, 1], vec![2, 1], "ab")), Err(FrameError::End(1)));
-        assert_eq!(check(&frame(vec![1], vec![1], vec![9], "ab")), Err(FrameError::End(0)));
-        assert_eq!(check(&frame(vec![1], vec![1], vec![1], "abc")), Err(FrameError::Rest(2)));
+        assert_eq!(
+            check(&frame(vec![1], vec![1], vec![1], "é")),
+            Err(FrameError::End(0))
+        );
+        assert_eq!(
+            check(&frame(vec![1, 2], vec![1, 1], vec![2, 1], "ab")),
+            Err(FrameError::End(1))
+        );
+        assert_eq!(
+            check(&frame(vec![1], vec![1], vec![9], "ab")),
+            Err(FrameError::End(0))
+        );
+        assert_eq!(
+            check(&frame(vec![1], vec![1], vec![1], "abc")),
+            Err(FrameError::Rest(2))
+        );
         let mut first = frame(vec![1], vec![1], vec![1], "a");
-        first.first.push(First { row: 1, cached_tokens: 0, queue_us: 0, prefill_us: 0 });
+        first.first.push(First {
+            row: 1,
+            cached_tokens: 0,
+            queue_us: 0,
+            prefill_us: 0,
+        });
         assert_eq!(check(&first), Err(FrameError::Row { row: 1, rows: 1 }));
         let mut finished = frame(vec![1], vec![1], vec![1], "a");
         let outcome = Outcome {

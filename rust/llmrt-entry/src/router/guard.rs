@@ -85,14 +85,18 @@ impl Body for EventBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let router = &self.guard.permit.0;
         let mut outlet = self.guard.outlet.borrow_mut();
         if !outlet.waiting.is_empty() {
             let piece = outlet.waiting.len().min(PIECE);
             let piece = outlet.waiting.split_to(piece).freeze();
             if outlet.stalled.is_some() {
-                let still = outlet.end.is_some() || outlet.waiting.len() > router.limits.buffer_bytes;
+                let still =
+                    outlet.end.is_some() || outlet.waiting.len() > router.limits.buffer_bytes;
                 outlet.stalled = still.then(Instant::now);
             }
             return Poll::Ready(Some(Ok(Frame::data(piece))));

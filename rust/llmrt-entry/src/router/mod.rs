@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use llmrt_link::{Outbox, SendError};
-use tokio::sync::Notify;
 use llmrt_wire::{Abort, FinishReason, First, Request, RequestId, Submit, TextFrame};
+use tokio::sync::Notify;
 
 pub use frame::FrameError;
 pub use guard::{EventBody, Permit, RequestGuard};
@@ -56,9 +56,17 @@ pub struct Router {
 }
 
 impl Router {
-    pub fn new(worker: u16, shard: u8, limits: RouterLimits, outbox: Arc<dyn Outbox>, metrics: Rc<Metrics>) -> Rc<Self> {
+    pub fn new(
+        worker: u16,
+        shard: u8,
+        limits: RouterLimits,
+        outbox: Arc<dyn Outbox>,
+        metrics: Rc<Metrics>,
+    ) -> Rc<Self> {
         // Ids start at the clock: those of a worker's predecessor, which the core may still know, are not used again.
-        let start = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
+        let start = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| now.as_micros() as u64);
         Rc::new(Self {
             limits,
             worker,
@@ -117,7 +125,13 @@ impl Router {
         origin: Origin,
     ) -> Result<RequestGuard, SendError> {
         let (id, prompt_tokens) = (request.id, request.prompt.len() as u32);
-        self.outbox.send(Submit { requests: vec![request], ..Submit::default() }.into())?;
+        self.outbox.send(
+            Submit {
+                requests: vec![request],
+                ..Submit::default()
+            }
+            .into(),
+        )?;
         self.metrics.prompt_tokens.inc_by(u64::from(prompt_tokens));
         let outlet = Rc::new(RefCell::new(Outlet::new(form, prompt_tokens, origin)));
         self.open.borrow_mut().insert(id, outlet.clone());
@@ -142,7 +156,9 @@ impl Router {
             let id = RequestId(frame.ids[finished.row as usize]);
             let outcome = finished.outcome;
             let end = match outcome.reason {
-                FinishReason::Error => End::Failed(ApiError::from_status(outcome.status, &outcome.message)),
+                FinishReason::Error => {
+                    End::Failed(ApiError::from_status(outcome.status, &outcome.message))
+                }
                 _ => End::Finished(outcome),
             };
             self.end(id, end, now);
@@ -160,7 +176,12 @@ impl Router {
     fn push_rows(&self, frame: &TextFrame, now: Instant) {
         let open = self.open.borrow();
         let mut start = 0;
-        for ((id, count), end) in frame.ids.iter().zip(frame.counts.iter()).zip(frame.ends.iter()) {
+        for ((id, count), end) in frame
+            .ids
+            .iter()
+            .zip(frame.counts.iter())
+            .zip(frame.ends.iter())
+        {
             let (id, text) = (RequestId(*id), &frame.text[start..*end as usize]);
             start = *end as usize;
             let Some(outlet) = open.get(&id) else {
@@ -169,7 +190,9 @@ impl Router {
             };
             let mut state = outlet.borrow_mut();
             state.push(text, *count, now, &self.metrics);
-            if state.waiting.len() > self.limits.buffer_bytes && matches!(state.form, Form::Events(_)) {
+            if state.waiting.len() > self.limits.buffer_bytes
+                && matches!(state.form, Form::Events(_))
+            {
                 if state.waiting.len() > 4 * self.limits.buffer_bytes {
                     state.cut();
                 } else if state.stalled.is_none() {
@@ -204,7 +227,9 @@ impl Router {
 
     /// The response of `id` was dropped.
     fn left(&self, id: RequestId) {
-        let Some(outlet) = self.open.borrow_mut().remove(&id) else { return };
+        let Some(outlet) = self.open.borrow_mut().remove(&id) else {
+            return;
+        };
         let state = outlet.borrow();
         self.metrics.ended(FinishReason::Abort);
         let completion_tokens = state.usage.completion_tokens;
@@ -217,7 +242,13 @@ impl Router {
             return;
         }
         // A core that cannot be reached has no request to abort.
-        let _ = self.outbox.send(Abort { ids, ..Abort::default() }.into());
+        let _ = self.outbox.send(
+            Abort {
+                ids,
+                ..Abort::default()
+            }
+            .into(),
+        );
     }
 
     /// Cuts responses whose readers make no progress. Runs as long as the shard; sleeps while all readers keep up.
@@ -232,7 +263,9 @@ impl Router {
 
 fn log_end(id: RequestId, end: &End, state: &Outlet, now: Instant) {
     let usage = state.usage;
-    let ttft_ms = state.first_token.map(|first| (first - state.arrived).as_millis() as u64);
+    let ttft_ms = state
+        .first_token
+        .map(|first| (first - state.arrived).as_millis() as u64);
     let total_ms = (now - state.arrived).as_millis() as u64;
     match end {
         End::Finished(outcome) => tracing::info!(
@@ -247,7 +280,9 @@ fn log_end(id: RequestId, end: &End, state: &Outlet, now: Instant) {
             tokens_per_s = format_args!("{:.1}", state.tokens_per_second()),
             "finished"
         ),
-        End::Failed(error) => tracing::warn!(id = %id, request_id = &*state.label, total_ms, %error, "failed"),
+        End::Failed(error) => {
+            tracing::warn!(id = %id, request_id = &*state.label, total_ms, %error, "failed")
+        }
     }
 }
 

@@ -69,7 +69,10 @@ impl Outlet {
         Self {
             form,
             waiting: BytesMut::new(),
-            usage: Usage { prompt_tokens, ..Usage::default() },
+            usage: Usage {
+                prompt_tokens,
+                ..Usage::default()
+            },
             end: None,
             waker: None,
             hangup: Hangup::current(),
@@ -105,7 +108,9 @@ impl Outlet {
             self.first_token = Some(now);
             metrics.time_to_first_token.observe(now - self.arrived);
         } else {
-            metrics.inter_token_latency.observe_each((now - self.last_token) / tokens, tokens);
+            metrics
+                .inter_token_latency
+                .observe_each((now - self.last_token) / tokens, tokens);
         }
         self.last_token = now;
     }
@@ -130,7 +135,10 @@ impl Outlet {
 
     /// Ends the response itself, whose reader is too slow. Its guard then does the rest.
     pub(super) fn cut(&mut self) {
-        tracing::info!(request_id = &*self.label, "response cut: its reader is too slow");
+        tracing::info!(
+            request_id = &*self.label,
+            "response cut: its reader is too slow"
+        );
         self.waiting.clear();
         self.hangup.cut();
     }
@@ -145,7 +153,8 @@ impl Outlet {
     pub(super) fn tokens_per_second(&self) -> f64 {
         match self.first_token {
             Some(first) if self.usage.completion_tokens > 1 && self.last_token > first => {
-                f64::from(self.usage.completion_tokens - 1) / (self.last_token - first).as_secs_f64()
+                f64::from(self.usage.completion_tokens - 1)
+                    / (self.last_token - first).as_secs_f64()
             }
             _ => 0.0,
         }

@@ -38,7 +38,9 @@ impl Stalled {
     /// Cuts what has not moved for `timeout`; forgets what has gone or caught up.
     pub(super) fn sweep(&self, timeout: Duration) {
         self.watched.borrow_mut().retain(|outlet| {
-            let Some(outlet) = outlet.upgrade() else { return false };
+            let Some(outlet) = outlet.upgrade() else {
+                return false;
+            };
             let mut state = outlet.borrow_mut();
             state.watched = match state.stalled {
                 Some(since) if since.elapsed() >= timeout => {

@@ -52,8 +52,12 @@ impl Protocols {
 
     /// Serves `socket` until its end. When `drain` turns true, no further request is taken (GOAWAY on HTTP/2,
     /// `connection: close` on HTTP/1.1) and the connection ends with its last response.
-    pub(super) async fn serve<S, B>(&self, socket: Socket, service: S, mut drain: watch::Receiver<bool>)
-    where
+    pub(super) async fn serve<S, B>(
+        &self,
+        socket: Socket,
+        service: S,
+        mut drain: watch::Receiver<bool>,
+    ) where
         S: Service<Request<Incoming>, Response = Response<B>> + 'static,
         S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
         B: Body + 'static,

@@ -44,7 +44,10 @@ pub(super) struct Carrier<F> {
 
 impl<F: Future<Output = ()>> Carrier<F> {
     pub(super) fn new(future: F) -> Self {
-        Self { future: Box::pin(future), hangup: Hangup::default() }
+        Self {
+            future: Box::pin(future),
+            hangup: Hangup::default(),
+        }
     }
 }
 

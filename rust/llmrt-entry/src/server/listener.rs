@@ -24,7 +24,12 @@ use crate::config::Limits;
 /// # Errors
 /// The descriptor is not open or not a socket that listens; then it is left alone.
 pub fn adopt(fd: i32) -> io::Result<TcpListener> {
-    let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("listen_fd {fd} {reason}"));
+    let invalid = |reason: &str| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("listen_fd {fd} {reason}"),
+        )
+    };
     if fd < 0 {
         return Err(invalid("is not a descriptor"));
     }
@@ -99,8 +104,14 @@ impl Connections {
                     continue;
                 }
             };
-            let Some(socket) = self.prepare(stream) else { continue };
-            let (protocols, service, drain) = (self.protocols.clone(), service.clone(), self.drain.subscribe());
+            let Some(socket) = self.prepare(stream) else {
+                continue;
+            };
+            let (protocols, service, drain) = (
+                self.protocols.clone(),
+                service.clone(),
+                self.drain.subscribe(),
+            );
             let counted = Counted::new(&self.open);
             tokio::task::spawn_local(Carrier::new(async move {
                 protocols.serve(socket, service, drain).await;
@@ -149,7 +160,10 @@ impl Drop for Counted {
 /// A peer that left before it was accepted is no trouble; a shortage (of descriptors, say) needs time to pass.
 async fn pause_after(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
-    if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
+    if matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted
+    ) {
         return;
     }
     tracing::warn!(%error, "cannot accept connections");

@@ -30,7 +30,11 @@ impl Socket {
     /// `writes` counts the `write` calls that took bytes.
     pub fn new(stream: TcpStream, greeting: Duration, writes: Rc<Cell<u64>>) -> Self {
         let deadline = Box::pin(tokio::time::sleep(greeting));
-        Self { stream, greeting: Some((deadline, 0)), writes }
+        Self {
+            stream,
+            greeting: Some((deadline, 0)),
+            writes,
+        }
     }
 
     fn await_greeting(&mut self, cx: &mut Context<'_>, got: Option<usize>) -> Poll<Result<()>> {
@@ -47,7 +51,10 @@ impl Socket {
             }
             None => {
                 ready!(deadline.as_mut().poll(cx));
-                Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "no request arrived in time")))
+                Poll::Ready(Err(Error::new(
+                    ErrorKind::TimedOut,
+                    "no request arrived in time",
+                )))
             }
         }
     }
@@ -78,7 +85,11 @@ impl Read for Socket {
 }
 
 impl Write for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
         self.greeting = None;
         let count = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
         self.writes.set(self.writes.get() + 1);

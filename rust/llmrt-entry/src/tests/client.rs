@@ -43,19 +43,27 @@ impl Client {
 
     /// A client that lets the server send `window` bytes per HTTP/2 stream before it reads.
     pub async fn with_window(address: SocketAddr, version: Version, window: u32) -> Self {
-        let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let io = TokioIo::new(stream);
         match version {
             Version::Http1 => {
                 let (sender, connection) = http1::handshake(io).await.unwrap();
                 let connection = spawn_local(async move { drop(connection.await) });
-                Self { sender: Sender::Http1(sender), connection }
+                Self {
+                    sender: Sender::Http1(sender),
+                    connection,
+                }
             }
             Version::Http2 => {
                 let mut builder = http2::Builder::new(LocalExecutor);
                 builder.initial_stream_window_size(window);
                 let (sender, connection) = builder.handshake(io).await.unwrap();
                 let connection = spawn_local(async move { drop(connection.await) });
-                Self { sender: Sender::Http2(sender), connection }
+                Self {
+                    sender: Sender::Http2(sender),
+                    connection,
+                }
             }
         }
     }
@@ -79,7 +87,13 @@ impl Client {
         Answer::new(sent.unwrap())
     }
 
-    pub async fn request(&mut self, method: Method, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub async fn request(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answer {
         // HTTP/2 takes the authority from the address, HTTP/1.1 wants it as a field.
         let mut request = Request::builder().method(method);
         request = match self.sender {
@@ -89,7 +103,8 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.send(request.body(Full::from(body.to_vec())).unwrap()).await
+        self.send(request.body(Full::from(body.to_vec())).unwrap())
+            .await
     }
 
     pub async fn get(&mut self, path: &str) -> Answer {
@@ -98,7 +113,8 @@ impl Client {
 
     pub async fn post(&mut self, path: &str, body: &Value) -> Answer {
         let json = [("content-type", "application/json")];
-        self.request(Method::POST, path, &json, body.to_string().as_bytes()).await
+        self.request(Method::POST, path, &json, body.to_string().as_bytes())
+            .await
     }
 }
 
@@ -114,7 +130,12 @@ pub struct Answer {
 impl Answer {
     fn new(response: http::Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
-        Self { status: head.status, headers: head.headers, body, rest: Vec::new() }
+        Self {
+            status: head.status,
+            headers: head.headers,
+            body,
+            rest: Vec::new(),
+        }
     }
 
     pub async fn bytes(self) -> Bytes {
@@ -131,7 +152,9 @@ impl Answer {
             if let Some(end) = self.rest.windows(2).position(|pair| pair == b"\n\n") {
                 let event: Vec<u8> = self.rest.drain(..end + 2).collect();
                 let text = String::from_utf8(event[..end].to_vec()).unwrap();
-                return Ok(Some(text.strip_prefix("data: ").expect("a data line").to_owned()));
+                return Ok(Some(
+                    text.strip_prefix("data: ").expect("a data line").to_owned(),
+                ));
             }
             match self.body.frame().await {
                 Some(frame) => self.rest.extend_from_slice(&frame?.into_data().unwrap()),
@@ -147,7 +170,10 @@ impl Answer {
     pub async fn text(&mut self) -> String {
         let event = self.event().await.unwrap().expect("an event");
         let chunk: Value = serde_json::from_str(&event).unwrap();
-        chunk["choices"][0]["text"].as_str().expect("text").to_owned()
+        chunk["choices"][0]["text"]
+            .as_str()
+            .expect("text")
+            .to_owned()
     }
 
     /// All further events.

@@ -30,7 +30,8 @@ fn leaving_aborts_the_request() {
             assert_eq!(rig.core.aborted().await, [id]);
             rig.idle().await;
             // Its late rows hurt nobody.
-            rig.core.step(&[token(id, "late"), end(id, FinishReason::Abort)]);
+            rig.core
+                .step(&[token(id, "late"), end(id, FinishReason::Abort)]);
             let mut other = Client::new(rig.address, version).await;
             let mut answer = other.post(COMPLETIONS, &streamed(2)).await;
             let id = rig.core.request().await.id;
@@ -68,7 +69,8 @@ fn a_reset_stream_leaves_its_siblings_alone() {
         let stayed = rig.core.request().await.id;
         drop(leaver);
         assert_eq!(rig.core.aborted().await, [left]);
-        rig.core.step(&[token(stayed, "still here"), end(stayed, FinishReason::Stop)]);
+        rig.core
+            .step(&[token(stayed, "still here"), end(stayed, FinishReason::Stop)]);
         assert_eq!(stayer.text().await, "still here");
         assert_eq!(stayer.events().await[1..], ["[DONE]"]);
         rig.idle().await;
@@ -78,7 +80,8 @@ fn a_reset_stream_leaves_its_siblings_alone() {
 #[test]
 fn a_stalled_reader_loses_its_request_and_no_other() {
     on_one_thread(async {
-        let mut rig = Rig::new(json!({"response_buffer_bytes": 2048, "stall_timeout_s": 0.1})).await;
+        let mut rig =
+            Rig::new(json!({"response_buffer_bytes": 2048, "stall_timeout_s": 0.1})).await;
         let mut client = Client::with_window(rig.address, Version::Http2, 1024).await;
         let mut slow = client.post(COMPLETIONS, &streamed(1)).await;
         let stalled = rig.core.request().await.id;
@@ -86,11 +89,13 @@ fn a_stalled_reader_loses_its_request_and_no_other() {
         let read = rig.core.request().await.id;
         // More than the window and the buffer hold, less than what ends a request at once.
         for _ in 0..5 {
-            rig.core.step(&[token(stalled, &"x".repeat(1400)), token(read, "y")]);
+            rig.core
+                .step(&[token(stalled, &"x".repeat(1400)), token(read, "y")]);
             assert_eq!(brisk.text().await, "y");
         }
         assert_eq!(rig.core.aborted().await, [stalled]);
-        rig.core.step(&[token(read, "z"), end(read, FinishReason::Stop)]);
+        rig.core
+            .step(&[token(read, "z"), end(read, FinishReason::Stop)]);
         assert_eq!(brisk.text().await, "z");
         drop(brisk);
         // What was sent before the cut may still be read; then the stream breaks off.
@@ -105,7 +110,8 @@ fn a_stalled_reader_loses_its_request_and_no_other() {
 fn a_flood_into_a_full_buffer_ends_the_request_at_once() {
     for version in BOTH {
         on_one_thread(async {
-            let mut rig = Rig::new(json!({"response_buffer_bytes": 65536, "stall_timeout_s": 600})).await;
+            let mut rig =
+                Rig::new(json!({"response_buffer_bytes": 65536, "stall_timeout_s": 600})).await;
             // A reader that never reads: the head alone was taken.
             let mut client = Client::with_window(rig.address, version, 1024).await;
             let slow = client.post(COMPLETIONS, &streamed(1)).await;
@@ -165,11 +171,20 @@ fn a_core_that_is_told_dead_answers_nothing_any_more() {
         let body = json!({"prompt": [1]});
         let (answer, ()) = tokio::join!(client.post(COMPLETIONS, &body), async {
             rig.core.request().await;
-            rig.commands.send(Command::CoreDown { reason: "exit code 9".to_owned() }).unwrap();
+            rig.commands
+                .send(Command::CoreDown {
+                    reason: "exit code 9".to_owned(),
+                })
+                .unwrap();
         });
         assert_eq!(answer.status, 503);
         assert!(!String::from_utf8_lossy(&answer.bytes().await).contains("exit code"));
-        assert_eq!(rig.shard.core.state(), CoreState::Down { reason: "exit code 9".into() });
+        assert_eq!(
+            rig.shard.core.state(),
+            CoreState::Down {
+                reason: "exit code 9".into()
+            }
+        );
         rig.core.die().await;
         rig.core = Core::start(&rig.network);
         until(|| rig.shard.check_open().is_ok()).await;
@@ -184,13 +199,20 @@ fn shutting_down_lets_open_requests_end() {
             let mut client = Client::new(rig.address, version).await;
             let mut answer = client.post(COMPLETIONS, &streamed(1)).await;
             let id = rig.core.request().await.id;
-            rig.commands.send(Command::Shutdown { timeout: Duration::from_secs(60) }).unwrap();
+            rig.commands
+                .send(Command::Shutdown {
+                    timeout: Duration::from_secs(60),
+                })
+                .unwrap();
             until(|| rig.shard.draining()).await;
-            rig.core.step(&[token(id, "last words"), end(id, FinishReason::Stop)]);
+            rig.core
+                .step(&[token(id, "last words"), end(id, FinishReason::Stop)]);
             assert_eq!(answer.text().await, "last words");
             assert_eq!(answer.events().await[1..], ["[DONE]"]);
             rig.served.await.unwrap();
-            tokio::net::TcpStream::connect(rig.address).await.unwrap_err();
+            tokio::net::TcpStream::connect(rig.address)
+                .await
+                .unwrap_err();
         });
     }
 }
@@ -203,10 +225,18 @@ fn shutting_down_tells_requests_that_cannot_end() {
             let mut client = Client::new(rig.address, version).await;
             let mut answer = client.post(COMPLETIONS, &streamed(1)).await;
             let id = rig.core.request().await.id;
-            rig.commands.send(Command::Shutdown { timeout: Duration::from_secs(600) }).unwrap();
+            rig.commands
+                .send(Command::Shutdown {
+                    timeout: Duration::from_secs(600),
+                })
+                .unwrap();
             until(|| rig.shard.draining()).await;
             // A second request to shut down shortens the first.
-            rig.commands.send(Command::Shutdown { timeout: Duration::from_millis(1) }).unwrap();
+            rig.commands
+                .send(Command::Shutdown {
+                    timeout: Duration::from_millis(1),
+                })
+                .unwrap();
             let events = answer.events().await;
             assert!(events[0].contains(r#""error":{"#), "{events:?}");
             assert_eq!(events[1..], ["[DONE]"]);

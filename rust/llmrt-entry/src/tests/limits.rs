@@ -66,7 +66,9 @@ fn big_bodies_are_413_and_the_connection_lives() {
             let rig = Rig::new(json!({"max_body_bytes": 1000})).await;
             let mut client = Client::new(rig.address, version).await;
             for size in [1001, 1999] {
-                let answer = client.request(Method::POST, COMPLETIONS, &[JSON], &vec![b' '; size]).await;
+                let answer = client
+                    .request(Method::POST, COMPLETIONS, &[JSON], &vec![b' '; size])
+                    .await;
                 assert_eq!(answer.status, 413, "{size}");
                 assert_eq!(answer.json().await["error"]["code"], "body_too_large");
             }
@@ -80,7 +82,9 @@ fn late_bodies_are_408() {
     on_one_thread(async {
         let rig = Rig::new(json!({"body_timeout_s": 0.05})).await;
         let mut socket = TcpStream::connect(rig.address).await.unwrap();
-        let head = format!("POST {COMPLETIONS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{{");
+        let head = format!(
+            "POST {COMPLETIONS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{{"
+        );
         socket.write_all(head.as_bytes()).await.unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).await.unwrap();
@@ -90,7 +94,11 @@ fn late_bodies_are_408() {
 
 #[test]
 fn slow_heads_and_prefaces_are_hung_up_on() {
-    for start in ["", "PRI * HTTP/2.0\r\n\r\nSM", "GET / HTTP/1.1\r\nhost: x\r\nx-slow: "] {
+    for start in [
+        "",
+        "PRI * HTTP/2.0\r\n\r\nSM",
+        "GET / HTTP/1.1\r\nhost: x\r\nx-slow: ",
+    ] {
         on_one_thread(async {
             let rig = Rig::new(json!({"header_timeout_s": 0.05})).await;
             let mut socket = TcpStream::connect(rig.address).await.unwrap();
@@ -108,7 +116,9 @@ fn a_deadline_for_the_head_is_none_for_the_answer() {
         let mut rig = Rig::new(json!({"header_timeout_s": 0.05})).await;
         for version in BOTH {
             let mut client = Client::new(rig.address, version).await;
-            let mut answer = client.post(COMPLETIONS, &json!({"prompt": [1], "stream": true})).await;
+            let mut answer = client
+                .post(COMPLETIONS, &json!({"prompt": [1], "stream": true}))
+                .await;
             let id = rig.core.request().await.id;
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
             rig.core.step(&[end(id, FinishReason::Stop)]);
@@ -124,7 +134,8 @@ fn header_fields_are_bounded_on_both_protocols() {
             let rig = Rig::new(json!({})).await;
             let mut client = Client::new(rig.address, version).await;
             let names: Vec<String> = (0..101).map(|number| format!("x-{number}")).collect();
-            let headers: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+            let headers: Vec<(&str, &str)> =
+                names.iter().map(|name| (name.as_str(), "1")).collect();
             let answer = client.request(Method::GET, "/health", &headers, b"").await;
             assert_eq!(answer.status, 431);
         });

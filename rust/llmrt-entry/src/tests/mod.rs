@@ -20,7 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn on_one_thread<F: Future<Output = ()>>(test: F) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
-        tokio::time::timeout(PATIENCE, test).await.expect("the test took too long");
+        tokio::time::timeout(PATIENCE, test)
+            .await
+            .expect("the test took too long");
     });
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use llmrt_link::memory::{MemoryInbox, MemoryOutbox, Network};
 use llmrt_link::{Event, Identity, Inbox, LinkOptions, Outbox, Welcome};
 use llmrt_wire::{
-    Credit, Finished, FinishReason, First, Message, Outcome, Reply, Request, RequestId, TextFrame,
+    Credit, FinishReason, Finished, First, Message, Outcome, Reply, Request, RequestId, TextFrame,
 };
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -38,7 +38,8 @@ impl Scratch {
     pub fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("llmrt-entry-{}-{number}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("llmrt-entry-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -118,7 +119,12 @@ impl Rig {
         let core = Core::start(&network);
         let results = MemoryInbox::bind(&network, "results", Welcome::new(), options()).unwrap();
         let identity = Identity::new("entry", 0);
-        let outbox = Arc::new(MemoryOutbox::connect(&network, "requests", identity, options()));
+        let outbox = Arc::new(MemoryOutbox::connect(
+            &network,
+            "requests",
+            identity,
+            options(),
+        ));
         let prompts = Prompts::load(&config).unwrap();
         let shard = Shard::new(config, prompts, outbox).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -126,7 +132,15 @@ impl Rig {
         let (commands, taken) = unbounded_channel();
         let served = spawn_local(shard.clone().run(listener, results, taken));
         until(|| shard.check_open().is_ok()).await;
-        Self { address, shard, core, commands, served, network, _scratch: scratch }
+        Self {
+            address,
+            shard,
+            core,
+            commands,
+            served,
+            network,
+            _scratch: scratch,
+        }
     }
 
     /// Waits until nothing is open and no permit is out.
@@ -147,13 +161,27 @@ pub struct Core {
 
 impl Core {
     pub fn start(network: &Network) -> Self {
-        let welcome = Welcome { credit: 1024, ..Welcome::new() };
+        let welcome = Welcome {
+            credit: 1024,
+            ..Welcome::new()
+        };
         let inbox = MemoryInbox::bind(network, "requests", welcome, options()).unwrap();
-        let results = MemoryOutbox::connect(network, "results", Identity::new("detokenizer", 0), options());
+        let results = MemoryOutbox::connect(
+            network,
+            "results",
+            Identity::new("detokenizer", 0),
+            options(),
+        );
         let (arrived, messages) = unbounded_channel();
         let (answers, sent) = unbounded_channel();
         let scheduler = spawn_local(drive(inbox, arrived, sent));
-        Self { messages, answers, scheduler, results, step: 0 }
+        Self {
+            messages,
+            answers,
+            scheduler,
+            results,
+            step: 0,
+        }
     }
 
     /// The next message from the entry.
@@ -182,8 +210,14 @@ impl Core {
             match self.next().await {
                 Message::Call(call) => {
                     assert_eq!(call.method, "stats");
-                    let value = r#"{"num_requests_running": 3, "kv_cache_usage_perc": 0.5}"#.to_owned();
-                    let reply = Reply { tag: Default::default(), call: call.call, ok: true, value };
+                    let value =
+                        r#"{"num_requests_running": 3, "kv_cache_usage_perc": 0.5}"#.to_owned();
+                    let reply = Reply {
+                        tag: Default::default(),
+                        call: call.call,
+                        ok: true,
+                        value,
+                    };
                     self.answers.send(reply.into()).unwrap();
                 }
                 other => return other,
@@ -199,13 +233,24 @@ impl Core {
 
     /// Grants credit for one request.
     pub fn credit(&self) {
-        self.answers.send(Credit { tag: Default::default(), count: 1 }.into()).unwrap();
+        self.answers
+            .send(
+                Credit {
+                    tag: Default::default(),
+                    count: 1,
+                }
+                .into(),
+            )
+            .unwrap();
     }
 
     /// Sends one step's frame.
     pub fn step(&mut self, rows: &[Row]) {
         self.step += 1;
-        let mut frame = TextFrame { step: self.step, ..TextFrame::default() };
+        let mut frame = TextFrame {
+            step: self.step,
+            ..TextFrame::default()
+        };
         for (index, row) in rows.iter().enumerate() {
             let index = index as u32;
             frame.ids.push(row.id.0);
@@ -213,10 +258,18 @@ impl Core {
             frame.text.push_str(&row.text);
             frame.ends.push(frame.text.len() as u32);
             if row.first {
-                frame.first.push(First { row: index, cached_tokens: 1, queue_us: 10, prefill_us: 20 });
+                frame.first.push(First {
+                    row: index,
+                    cached_tokens: 1,
+                    queue_us: 10,
+                    prefill_us: 20,
+                });
             }
             if let Some(outcome) = row.outcome.clone() {
-                frame.finished.push(Finished { row: index, outcome });
+                frame.finished.push(Finished {
+                    row: index,
+                    outcome,
+                });
             }
         }
         self.results.send(frame.into()).unwrap();
@@ -263,15 +316,37 @@ pub struct Row {
 
 /// One token of text.
 pub fn token(id: RequestId, text: &str) -> Row {
-    Row { id, tokens: 1, text: text.to_owned(), first: false, outcome: None }
+    Row {
+        id,
+        tokens: 1,
+        text: text.to_owned(),
+        first: false,
+        outcome: None,
+    }
 }
 
 /// The end of a request.
 pub fn end(id: RequestId, reason: FinishReason) -> Row {
-    let (status, message) = if reason == FinishReason::Error { (500, "broken") } else { (0, "") };
+    let (status, message) = if reason == FinishReason::Error {
+        (500, "broken")
+    } else {
+        (0, "")
+    };
     let message = message.to_owned();
-    let outcome = Outcome { reason, stop_token: None, stop_string: None, status, message };
-    Row { id, tokens: 0, text: String::new(), first: false, outcome: Some(outcome) }
+    let outcome = Outcome {
+        reason,
+        stop_token: None,
+        stop_string: None,
+        status,
+        message,
+    };
+    Row {
+        id,
+        tokens: 0,
+        text: String::new(),
+        first: false,
+        outcome: Some(outcome),
+    }
 }
 
 impl Row {

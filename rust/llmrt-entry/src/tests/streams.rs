@@ -21,7 +21,10 @@ fn a_stream_arrives_event_by_event() {
             let mut answer = client.post(COMPLETIONS, &body).await;
             // The head is there before the first token.
             assert_eq!(answer.status, 200);
-            assert_eq!(answer.headers["content-type"], "text/event-stream; charset=utf-8");
+            assert_eq!(
+                answer.headers["content-type"],
+                "text/event-stream; charset=utf-8"
+            );
             assert!(answer.headers.contains_key("x-request-id"));
             let request = rig.core.request().await;
             assert_eq!(*request.prompt, [1, 2, 3]);
@@ -34,7 +37,10 @@ fn a_stream_arrives_event_by_event() {
             let events = answer.events().await;
             assert_eq!(parsed(&events[0])["choices"][0]["finish_reason"], "length");
             let usage = &parsed(&events[1])["usage"];
-            assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens"]), (&json!(3), &json!(2)));
+            assert_eq!(
+                (&usage["prompt_tokens"], &usage["completion_tokens"]),
+                (&json!(3), &json!(2))
+            );
             assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], 1);
             assert_eq!(events[2..], ["[DONE]"]);
             rig.idle().await;
@@ -53,7 +59,10 @@ fn a_whole_answer_arrives_at_the_end() {
                 let request = rig.core.request().await;
                 assert_eq!(request.prompt.len(), "<user>Hi<assistant>".len());
                 rig.core.step(&[token(request.id, "Good ").first()]);
-                rig.core.step(&[token(request.id, "day"), end(request.id, FinishReason::Stop)]);
+                rig.core.step(&[
+                    token(request.id, "day"),
+                    end(request.id, FinishReason::Stop),
+                ]);
             });
             assert_eq!(answer.status, 200);
             let answer = answer.json().await;
@@ -78,7 +87,9 @@ fn an_error_before_the_first_token_is_a_status_or_an_event() {
         });
         assert_eq!(answer.status, 500);
         assert_eq!(answer.json().await["error"]["message"], "broken");
-        let mut answer = client.post(COMPLETIONS, &json!({"prompt": [1], "stream": true})).await;
+        let mut answer = client
+            .post(COMPLETIONS, &json!({"prompt": [1], "stream": true}))
+            .await;
         let request = rig.core.request().await;
         rig.core.step(&[end(request.id, FinishReason::Error)]);
         let events = answer.events().await;
@@ -93,16 +104,22 @@ fn two_live_requests_may_carry_the_same_client_id() {
     on_one_thread(async {
         let mut rig = Rig::new(json!({})).await;
         let mut client = Client::new(rig.address, Version::Http2).await;
-        let headers = [("content-type", "application/json"), ("x-request-id", "same")];
+        let headers = [
+            ("content-type", "application/json"),
+            ("x-request-id", "same"),
+        ];
         let body = json!({"prompt": [1], "stream": true}).to_string();
         let mut answers = Vec::new();
         for word in ["one", "two"] {
-            let answer = client.request(http::Method::POST, COMPLETIONS, &headers, body.as_bytes()).await;
+            let answer = client
+                .request(http::Method::POST, COMPLETIONS, &headers, body.as_bytes())
+                .await;
             assert_eq!(answer.headers["x-request-id"], "same");
             answers.push((word, rig.core.request().await.id, answer));
         }
         for (word, id, _) in &answers {
-            rig.core.step(&[token(*id, word), end(*id, FinishReason::Stop)]);
+            rig.core
+                .step(&[token(*id, word), end(*id, FinishReason::Stop)]);
         }
         for (word, _, mut answer) in answers {
             assert_eq!(answer.text().await, word);
@@ -118,12 +135,17 @@ fn a_step_for_64_streams_of_a_connection_is_one_write() {
         let mut client = Client::new(rig.address, Version::Http2).await;
         let mut streams = Vec::new();
         for number in 0..64 {
-            let answer = client.post(COMPLETIONS, &json!({"prompt": [number], "stream": true})).await;
+            let answer = client
+                .post(COMPLETIONS, &json!({"prompt": [number], "stream": true}))
+                .await;
             streams.push((rig.core.request().await.id, answer));
         }
         for step in 0..8 {
             let before = rig.shard.connections.writes();
-            let rows: Vec<_> = streams.iter().map(|(id, _)| token(*id, &format!(" w{step}"))).collect();
+            let rows: Vec<_> = streams
+                .iter()
+                .map(|(id, _)| token(*id, &format!(" w{step}")))
+                .collect();
             rig.core.step(&rows);
             for (_, answer) in &mut streams {
                 assert_eq!(answer.text().await, format!(" w{step}"));
@@ -132,7 +154,10 @@ fn a_step_for_64_streams_of_a_connection_is_one_write() {
             // A second one may acknowledge what the client sent meanwhile.
             assert!(writes <= 2, "{writes} writes for one step");
         }
-        let ends: Vec<_> = streams.iter().map(|(id, _)| end(*id, FinishReason::Length)).collect();
+        let ends: Vec<_> = streams
+            .iter()
+            .map(|(id, _)| end(*id, FinishReason::Length))
+            .collect();
         rig.core.step(&ends);
         for (_, answer) in &mut streams {
             assert_eq!(answer.events().await.len(), 2);
@@ -148,7 +173,9 @@ fn a_thousand_streams_end_once_each() {
         let mut client = Client::new(rig.address, Version::Http2).await;
         let mut streams = Vec::new();
         for _ in 0..1000 {
-            let answer = client.post(COMPLETIONS, &json!({"prompt": [1], "stream": true})).await;
+            let answer = client
+                .post(COMPLETIONS, &json!({"prompt": [1], "stream": true}))
+                .await;
             streams.push((rig.core.request().await.id, answer));
         }
         let rows: Vec<_> = streams

@@ -15,7 +15,14 @@ fn small_routes_answer() {
         on_one_thread(async {
             let rig = Rig::new(json!({})).await;
             let mut client = Client::new(rig.address, version).await;
-            for path in ["/health", "/ready", "/version", "/v1/models", "/v1/models/m", "/v1/models/org%2Falias"] {
+            for path in [
+                "/health",
+                "/ready",
+                "/version",
+                "/v1/models",
+                "/v1/models/m",
+                "/v1/models/org%2Falias",
+            ] {
                 let answer = client.get(path).await;
                 assert_eq!(answer.status, 200, "{path}");
                 assert_eq!(answer.headers["content-type"], "application/json");
@@ -43,15 +50,44 @@ fn refusals_have_the_openai_body_and_an_id() {
                 (Method::DELETE, "/metrics", JSON, good, 405),
                 (Method::POST, COMPLETIONS, text, good, 400),
                 (Method::POST, COMPLETIONS, JSON, b"{", 400),
-                (Method::POST, COMPLETIONS, JSON, br#"{"prompt": [1], "temperature": 9}"#, 400),
-                (Method::POST, COMPLETIONS, JSON, br#"{"prompt": [1], "model": "other"}"#, 404),
-                (Method::POST, "/v1/chat/completions", JSON, br#"{"messages": []}"#, 400),
+                (
+                    Method::POST,
+                    COMPLETIONS,
+                    JSON,
+                    br#"{"prompt": [1], "temperature": 9}"#,
+                    400,
+                ),
+                (
+                    Method::POST,
+                    COMPLETIONS,
+                    JSON,
+                    br#"{"prompt": [1], "model": "other"}"#,
+                    404,
+                ),
+                (
+                    Method::POST,
+                    "/v1/chat/completions",
+                    JSON,
+                    br#"{"messages": []}"#,
+                    400,
+                ),
                 (Method::POST, "/tokenize", JSON, b"{}", 400),
-                (Method::POST, "/detokenize", JSON, br#"{"tokens": [256]}"#, 400),
+                (
+                    Method::POST,
+                    "/detokenize",
+                    JSON,
+                    br#"{"tokens": [256]}"#,
+                    400,
+                ),
             ] {
                 let answer = client.request(method.clone(), path, &[header], body).await;
                 assert_eq!(answer.status, status, "{method} {path}");
-                assert!(answer.headers["x-request-id"].to_str().unwrap().starts_with("req-"));
+                assert!(
+                    answer.headers["x-request-id"]
+                        .to_str()
+                        .unwrap()
+                        .starts_with("req-")
+                );
                 assert_eq!(answer.headers.contains_key("allow"), status == 405);
                 let error = &answer.json().await["error"];
                 assert_eq!(error.as_object().unwrap().len(), 4, "{error}");
@@ -66,9 +102,14 @@ fn a_prompt_without_room_is_400() {
     on_one_thread(async {
         let rig = Rig::new(json!({})).await;
         let mut client = Client::new(rig.address, Version::Http1).await;
-        let answer = client.post(COMPLETIONS, &json!({"prompt": "x".repeat(64)})).await;
+        let answer = client
+            .post(COMPLETIONS, &json!({"prompt": "x".repeat(64)}))
+            .await;
         assert_eq!(answer.status, 400);
-        assert_eq!(answer.json().await["error"]["code"], "context_length_exceeded");
+        assert_eq!(
+            answer.json().await["error"]["code"],
+            "context_length_exceeded"
+        );
         assert_eq!(rig.shard.router.permits_taken(), 0);
     });
 }
@@ -78,10 +119,21 @@ fn texts_become_tokens_and_texts_again() {
     on_one_thread(async {
         let rig = Rig::new(json!({})).await;
         let mut client = Client::new(rig.address, Version::Http2).await;
-        let tokens = client.post("/tokenize", &json!({"prompt": "Hé 1"})).await.json().await;
+        let tokens = client
+            .post("/tokenize", &json!({"prompt": "Hé 1"}))
+            .await
+            .json()
+            .await;
         assert_eq!(tokens["tokens"], json!("Hé 1".as_bytes()));
-        assert_eq!((&tokens["count"], &tokens["max_model_len"]), (&json!(5), &json!(64)));
-        let text = client.post("/detokenize", &json!({"tokens": tokens["tokens"]})).await.json().await;
+        assert_eq!(
+            (&tokens["count"], &tokens["max_model_len"]),
+            (&json!(5), &json!(64))
+        );
+        let text = client
+            .post("/detokenize", &json!({"tokens": tokens["tokens"]}))
+            .await
+            .json()
+            .await;
         assert_eq!(text["prompt"], "Hé 1");
         let chat = json!({"messages": [{"role": "user", "content": "Hi"}]});
         let chat = client.post("/tokenize", &chat).await.json().await;
@@ -99,7 +151,12 @@ fn metrics_hold_the_schedulers_counts() {
             answer = client.get("/metrics") => answer,
             () = rig.core.answer_calls() => unreachable!(),
         };
-        assert!(answer.headers["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
+        assert!(
+            answer.headers["content-type"]
+                .to_str()
+                .unwrap()
+                .starts_with("application/openmetrics-text")
+        );
         let text = String::from_utf8(answer.bytes().await.to_vec()).unwrap();
         for line in [
             r#"llmrt_num_requests_running{model_name="m"} 3"#,

@@ -1,5 +1,7 @@
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+//! The router alone, against an outbox that keeps what was sent.
+
+mod properties;
+
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +10,6 @@ use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use llmrt_link::PeerState;
 use llmrt_wire::{Finished, Message, Outcome, Sampling};
-use proptest::prelude::*;
 use tokio::sync::{mpsc, watch};
 
 use super::*;
@@ -72,18 +73,32 @@ impl EventWriter for Words {
 }
 
 fn router(permits: u32, buffer_bytes: usize, outbox: &Arc<Sent>) -> Rc<Router> {
-    let limits = RouterLimits { permits, buffer_bytes, stall_timeout: Duration::from_secs(1) };
+    let limits = RouterLimits {
+        permits,
+        buffer_bytes,
+        stall_timeout: Duration::from_secs(1),
+    };
     Router::new(3, 1, limits, outbox.clone(), Rc::new(Metrics::new("m")))
 }
 
 fn request(id: RequestId) -> Request {
     let (sampling, output) = (Sampling::default(), llmrt_wire::Output::default());
-    Request { id, prompt: vec![1, 2].into(), sampling, output, priority: 0, cache_salt: String::new() }
+    Request {
+        id,
+        prompt: vec![1, 2].into(),
+        sampling,
+        output,
+        priority: 0,
+        cache_salt: String::new(),
+    }
 }
 
 fn open(router: &Rc<Router>, form: Form) -> Result<RequestGuard, SendError> {
     let permit = router.admit().expect("a permit");
-    let origin = Origin { label: "label".into(), arrived: Instant::now() };
+    let origin = Origin {
+        label: "label".into(),
+        arrived: Instant::now(),
+    };
     router.open(permit, request(router.next_id()), form, origin)
 }
 
@@ -92,7 +107,13 @@ fn events() -> Form {
 }
 
 fn outcome(reason: FinishReason) -> Outcome {
-    Outcome { reason, stop_token: None, stop_string: None, status: 500, message: "broken".to_owned() }
+    Outcome {
+        reason,
+        stop_token: None,
+        stop_string: None,
+        status: 500,
+        message: "broken".to_owned(),
+    }
 }
 
 fn frame(rows: &[(RequestId, u32, &str, Option<FinishReason>)]) -> TextFrame {
@@ -103,7 +124,10 @@ fn frame(rows: &[(RequestId, u32, &str, Option<FinishReason>)]) -> TextFrame {
         frame.text.push_str(text);
         frame.ends.push(frame.text.len() as u32);
         if let Some(reason) = reason {
-            frame.finished.push(Finished { row: row as u32, outcome: outcome(*reason) });
+            frame.finished.push(Finished {
+                row: row as u32,
+                outcome: outcome(*reason),
+            });
         }
     }
     frame
@@ -130,14 +154,24 @@ fn a_stream_gets_what_arrived_since_it_was_last_asked() {
     let id = RequestId::new(3, 1, router.sequence.get());
     assert_eq!(take(&mut body), None);
     router.deliver(frame(&[(id, 1, "a", None)])).unwrap();
-    router.deliver(frame(&[(RequestId(9), 1, "foreign", None), (id, 2, "bc", None)])).unwrap();
+    router
+        .deliver(frame(&[
+            (RequestId(9), 1, "foreign", None),
+            (id, 2, "bc", None),
+        ]))
+        .unwrap();
     assert_eq!(take(&mut body).unwrap(), "a|bc|");
     assert!(!hyper::body::Body::is_end_stream(&body));
-    router.deliver(frame(&[(id, 1, "d", Some(FinishReason::Stop))])).unwrap();
+    router
+        .deliver(frame(&[(id, 1, "d", Some(FinishReason::Stop))]))
+        .unwrap();
     assert_eq!(take(&mut body).unwrap(), "d|Stop:4|");
     assert!(hyper::body::Body::is_end_stream(&body));
     drop(body);
-    assert!(outbox.aborted().is_empty(), "a finished request was aborted");
+    assert!(
+        outbox.aborted().is_empty(),
+        "a finished request was aborted"
+    );
     assert_eq!((router.permits_taken(), router.open_requests()), (0, 0));
 }
 
@@ -160,7 +194,9 @@ fn the_end_may_be_queued_while_the_reader_leaves() {
     let router = router(1, 1024, &outbox);
     let body = open(&router, events()).unwrap().into_body();
     let id = RequestId::new(3, 1, router.sequence.get());
-    router.deliver(frame(&[(id, 1, "a", Some(FinishReason::Stop))])).unwrap();
+    router
+        .deliver(frame(&[(id, 1, "a", Some(FinishReason::Stop))]))
+        .unwrap();
     drop(body);
     assert!(outbox.aborted().is_empty());
 }
@@ -175,12 +211,20 @@ fn leaving_aborts_at_once_and_returns_the_permit() {
     drop(guard.into_body());
     assert_eq!(outbox.aborted(), [id]);
     assert!(router.admit().is_some());
-    router.deliver(frame(&[(id, 1, "late", None), (id, 0, "", Some(FinishReason::Abort))])).unwrap();
+    router
+        .deliver(frame(&[
+            (id, 1, "late", None),
+            (id, 0, "", Some(FinishReason::Abort)),
+        ]))
+        .unwrap();
 }
 
 #[test]
 fn a_refused_submit_leaves_nothing_behind() {
-    let outbox = Arc::new(Sent { full: true, ..Sent::default() });
+    let outbox = Arc::new(Sent {
+        full: true,
+        ..Sent::default()
+    });
     let router = router(1, 1024, &outbox);
     assert!(matches!(open(&router, events()), Err(SendError::Full)));
     assert_eq!((router.permits_taken(), router.open_requests()), (0, 0));
@@ -195,13 +239,24 @@ fn text_is_answered_whole() {
     // More than a stream may have waiting: an answer that is collected has no reader to stall.
     let long = "é".repeat(8 * 1024);
     router.deliver(frame(&[(id, 1, &long, None)])).unwrap();
-    router.deliver(frame(&[(id, 1, "!", Some(FinishReason::Length))])).unwrap();
+    router
+        .deliver(frame(&[(id, 1, "!", Some(FinishReason::Length))]))
+        .unwrap();
     let (text, usage, end) = guard.answer().now_or_never().unwrap();
     assert_eq!(text, long + "!");
-    assert_eq!(usage, Usage { prompt_tokens: 2, completion_tokens: 2, cached_tokens: 0 });
+    assert_eq!(
+        usage,
+        Usage {
+            prompt_tokens: 2,
+            completion_tokens: 2,
+            cached_tokens: 0
+        }
+    );
     assert_eq!(end, End::Finished(outcome(FinishReason::Length)));
     let failed = open(&router, Form::Text).unwrap();
-    router.deliver(frame(&[(failed.id, 0, "", Some(FinishReason::Error))])).unwrap();
+    router
+        .deliver(frame(&[(failed.id, 0, "", Some(FinishReason::Error))]))
+        .unwrap();
     let (_, _, end) = failed.answer().now_or_never().unwrap();
     assert_eq!(end, End::Failed(ApiError::internal("broken")));
     assert_eq!(router.permits_taken(), 0);
@@ -237,116 +292,11 @@ fn pieces_are_bounded() {
     let router = router(1, 1 << 20, &Arc::default());
     let mut body = open(&router, events()).unwrap().into_body();
     let id = RequestId::new(3, 1, router.sequence.get());
-    router.deliver(frame(&[(id, 1, &"x".repeat(40_000), None)])).unwrap();
-    let pieces: Vec<usize> = std::iter::from_fn(|| take(&mut body)).map(|piece| piece.len()).collect();
+    router
+        .deliver(frame(&[(id, 1, &"x".repeat(40_000), None)]))
+        .unwrap();
+    let pieces: Vec<usize> = std::iter::from_fn(|| take(&mut body))
+        .map(|piece| piece.len())
+        .collect();
     assert_eq!(pieces, [16 << 10, 16 << 10, 40_001 - (32 << 10)]);
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    Open,
-    Text { request: usize, text: String },
-    Finish { request: usize },
-    Leave { request: usize },
-    CoreDies,
-}
-
-fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let op = prop_oneof![
-        3 => Just(Op::Open),
-        4 => (0usize..8, "[a-zé]{0,3}").prop_map(|(request, text)| Op::Text { request, text }),
-        2 => (0usize..8).prop_map(|request| Op::Finish { request }),
-        2 => (0usize..8).prop_map(|request| Op::Leave { request }),
-        1 => Just(Op::CoreDies),
-    ];
-    prop::collection::vec(op, 0..40)
-}
-
-/// What the model knows of a request.
-#[derive(Default)]
-struct Known {
-    body: RefCell<Option<EventBody>>,
-    expected: RefCell<String>,
-    tokens: RefCell<u32>,
-    open: RefCell<bool>,
-}
-
-proptest! {
-    /// Each request ends exactly once, gets its own text, and gives back what it took.
-    #[test]
-    fn requests_never_mix_or_leak(ops in ops()) {
-        let outbox = Arc::default();
-        let router = router(4, 1 << 20, &outbox);
-        let mut known: BTreeMap<u64, Known> = BTreeMap::new();
-        let mut aborted = Vec::new();
-        for op in ops {
-            let nth = |known: &BTreeMap<u64, Known>, n: usize| known.keys().nth(n).copied();
-            match op {
-                Op::Open => {
-                    let held = known.values().filter(|k| k.body.borrow().is_some()).count() as u32;
-                    prop_assert_eq!(router.permits_taken(), held);
-                    let Some(permit) = router.admit() else {
-                        prop_assert_eq!(held, 4);
-                        continue;
-                    };
-                    let origin = Origin { label: "l".into(), arrived: Instant::now() };
-                    let id = router.next_id();
-                    let guard = router.open(permit, request(id), events(), origin).unwrap();
-                    let entry = Known::default();
-                    *entry.body.borrow_mut() = Some(guard.into_body());
-                    *entry.open.borrow_mut() = true;
-                    known.insert(id.0, entry);
-                }
-                Op::Text { request, text } => {
-                    let Some(id) = nth(&known, request) else { continue };
-                    router.deliver(frame(&[(RequestId(id), 1, &text, None)])).unwrap();
-                    let entry = &known[&id];
-                    if *entry.open.borrow() {
-                        *entry.tokens.borrow_mut() += 1;
-                        if !text.is_empty() {
-                            entry.expected.borrow_mut().push_str(&format!("{text}|"));
-                        }
-                    }
-                }
-                Op::Finish { request } => {
-                    let Some(id) = nth(&known, request) else { continue };
-                    router.deliver(frame(&[(RequestId(id), 0, "", Some(FinishReason::Length))])).unwrap();
-                    let entry = &known[&id];
-                    if entry.open.replace(false) {
-                        let end = format!("Length:{}|", entry.tokens.borrow());
-                        entry.expected.borrow_mut().push_str(&end);
-                    }
-                }
-                Op::Leave { request } => {
-                    let Some(id) = nth(&known, request) else { continue };
-                    let entry = &known[&id];
-                    let had = entry.body.borrow_mut().take();
-                    if had.is_some() && entry.open.replace(false) {
-                        aborted.push(RequestId(id));
-                    }
-                }
-                Op::CoreDies => {
-                    router.fail_all(&ApiError::internal("dead"));
-                    for (id, entry) in &known {
-                        if entry.open.replace(false) {
-                            entry.expected.borrow_mut().push_str("500: dead|");
-                            aborted.push(RequestId(*id));
-                        }
-                    }
-                }
-            }
-            let open = known.values().filter(|entry| *entry.open.borrow()).count();
-            prop_assert_eq!(router.open_requests(), open);
-        }
-        let mut sent = outbox.aborted();
-        sent.sort_unstable();
-        aborted.sort_unstable();
-        prop_assert_eq!(sent, aborted);
-        for entry in known.into_values() {
-            let Some(mut body) = entry.body.take() else { continue };
-            let got: String = std::iter::from_fn(|| take(&mut body)).collect();
-            prop_assert_eq!(got, entry.expected.into_inner());
-        }
-        prop_assert_eq!(router.permits_taken(), 0);
-    }
 }
