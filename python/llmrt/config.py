@@ -81,6 +81,29 @@ class ProcessOptions:
 
 
 @dataclass(frozen=True)
+class MockOptions:
+    """Engine and mock engine"""
+
+    engine: str = option(
+        "torch", "what answers; mock makes answers up, to test and measure without a model", choices=("torch", "mock")
+    )
+    mock_step_ms: float = option(10.0, "time of a mock step, milliseconds; 0.0 steps back to back")
+    mock_pattern: str = option(
+        "text",
+        "tokens of a mock answer: a text again and again, given ids, ids counting up, seeded random ids, the prompt",
+        choices=("text", "tokens", "count", "random", "echo"),
+    )
+    mock_text: str = option(" The quick brown fox jumps over the lazy dog.", "text of --mock-pattern text")
+    mock_tokens: str | None = option(None, "token ids of --mock-pattern tokens, separated by commas")
+    mock_seed: int = option(1, "seed of --mock-pattern random for requests without one")
+    mock_answer_tokens: int = option(0, "tokens after which an answer ends by itself (0: at its max_tokens)")
+    mock_cached_tokens: int = option(0, "prompt tokens reported as cached, at most all but one")
+    mock_faults: str | None = option(
+        None, "faults, separated by commas: stall:SECONDS, slow:MS, die, garbage, each with @STEP behind it"
+    )
+
+
+@dataclass(frozen=True)
 class LogOptions:
     """Logs"""
 
@@ -97,6 +120,7 @@ class Config:
     entry: EntryOptions = EntryOptions()
     scheduler: SchedulerOptions = SchedulerOptions()
     process: ProcessOptions = ProcessOptions()
+    mock: MockOptions = MockOptions()
     log: LogOptions = LogOptions()
 
     def check(self) -> None:
@@ -117,6 +141,10 @@ class Config:
             ("num-threads", self.process.num_threads, 0, 1024),
             ("start-timeout", self.process.start_timeout, 1, 86400),
             ("step-deadline", self.process.step_deadline, 1, 86400),
+            ("mock-step-ms", self.mock.mock_step_ms, 0, 60000),
+            ("mock-seed", self.mock.mock_seed, 0, (1 << 64) - 1),
+            ("mock-answer-tokens", self.mock.mock_answer_tokens, 0, 1 << 24),
+            ("mock-cached-tokens", self.mock.mock_cached_tokens, 0, 1 << 24),
             ("stat-interval", self.log.stat_interval, 0, 86400),
         ]
         for flag, value, low, high in bounds:
