@@ -36,8 +36,9 @@ class KVCache:
         shape = (num_kv_heads, num_pages * page_size, head_dim)
         self.page_size = page_size
         self.num_pages = num_pages
-        self.k = [torch.zeros(shape) for _ in range(num_layers)]
-        self.v = [torch.zeros(shape) for _ in range(num_layers)]
+        # numpy takes its zeros from the kernel, page by page as they are first written: gigabytes cost nothing at start.
+        self.k = [torch.from_numpy(np.zeros(shape, np.float32)) for _ in range(num_layers)]
+        self.v = [torch.from_numpy(np.zeros(shape, np.float32)) for _ in range(num_layers)]
 
     @staticmethod
     def page_bytes(num_layers: int, num_kv_heads: int, page_size: int, head_dim: int) -> int:

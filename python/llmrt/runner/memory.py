@@ -9,7 +9,10 @@ from llmrt.model_config import ModelConfig, ModelError
 from llmrt.runner.options import PAGE_SIZE, RunnerOptions
 
 FREE_PART = 0.4
-"""Part of the available memory that KV pages take where nothing is said."""
+"""Part of the available memory that KV pages take where nothing is said ..."""
+
+MOST_BYTES = 4 << 30
+"""... and the most that they take then."""
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -26,7 +29,7 @@ def num_pages(config: ModelConfig, options: RunnerOptions, max_model_len: int) -
         if budget is None:
             # More than every slot at full length would never be used.
             most = options.num_slots * -(-max_model_len // PAGE_SIZE) + 1
-            pages = min(int(available_bytes() * FREE_PART) // page, most)
+            pages = min(int(min(available_bytes() * FREE_PART, MOST_BYTES)) // page, most)
         else:
             pages = budget // page
     if pages < 2:
