@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -11,14 +12,27 @@ from llmrt.model_config import ModelError
 
 USAGE_ERROR = 2
 
+EPILOGUE = """every option is also a variable (--max-num-seqs: LLMRT_MAX_NUM_SEQS) and a key of the file that --config
+names (max_num_seqs, alone or below its group). A flag wins over a variable, a variable over the file."""
+
 
 def parser(program: str) -> argparse.ArgumentParser:
     """The flags of the server."""
     flags = argparse.ArgumentParser(
-        prog=program, description="Serve a large language model with an OpenAI-compatible API over HTTP/1.1 and HTTP/2."
+        prog=program,
+        usage="%(prog)s [MODEL] [flags]",
+        description="Serve a large language model with an OpenAI-compatible API over HTTP/1.1 and HTTP/2.",
+        epilog=EPILOGUE,
+        allow_abbrev=False,
     )
     flags.add_argument("positional_model", nargs="?", metavar="MODEL", help="same as --model")
     flags.add_argument("--version", action="version", version=f"llmrt {__version__}")
+    flags.add_argument("--config", metavar="FILE", help="YAML file with options (variable: LLMRT_CONFIG)")
+    action = flags.add_mutually_exclusive_group()
+    action.add_argument(
+        "--check", action="store_true", help="validate, print every option with where it was set, and end"
+    )
+    action.add_argument("--dump-config", action="store_true", help="print the options as a file for --config, and end")
     config.add_flags(flags)
     return flags
 
@@ -27,22 +41,41 @@ def main(arguments: Sequence[str] | None = None, program: str = "llmrt-serve") -
     """Runs the server until a signal ends it; returns the exit code."""
     flags = parser(program)
     namespace = flags.parse_args(arguments)
+    given = vars(namespace)
     if namespace.positional_model is not None:
-        if namespace.model is not None:
+        if "model" in given:
             flags.error("give the model once: as MODEL or with --model")
-        namespace.model = namespace.positional_model
+        given["model"] = namespace.positional_model
     try:
-        options = config.from_namespace(namespace)
+        resolved = config.resolve(given, os.environ, namespace.config)
     except config.ConfigError as error:
         flags.error(str(error))
+    for warning in resolved.warnings:
+        print(f"{program}: warning: {warning}", file=sys.stderr)
+    if namespace.dump_config:
+        print(config.to_yaml(resolved.config), end="")
+        return 0
 
     from llmrt.supervisor.supervisor import StartError, Supervisor
 
     try:
-        return Supervisor(options).run()
+        return _check(resolved) if namespace.check else Supervisor(resolved.config).run()
     except (ModelError, StartError) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return USAGE_ERROR
+
+
+def _check(resolved: config.Resolved) -> int:
+    """Prints the configuration when a server could start with it; raises what a start would raise."""
+    from llmrt import model_source
+    from llmrt.supervisor import launch
+
+    source = model_source.resolve(resolved.config.model.model)
+    longest = launch.max_model_len(resolved.config, source)
+    print(f"# {source.name}: {source.config.architecture}, {source.format}, at most {longest} tokens per request")
+    print(f"# {source.path}")
+    print(config.to_yaml(resolved.config, resolved.sources), end="")
+    return 0
 
 
 if __name__ == "__main__":

