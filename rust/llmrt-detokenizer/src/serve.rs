@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use llmrt_link::{Event, Inbox, Outbox, PeerId};
-use llmrt_wire::{Ended, Message, RequestId, TextFrame};
+use llmrt_wire::{Call, Ended, Message, Reply, RequestId, TextFrame};
 use tokio::sync::mpsc::Receiver;
 
 use crate::control::{Then, answer};
@@ -41,7 +41,15 @@ pub async fn serve(
     let mut stop = pin!(stop);
     let reason = loop {
         tokio::select! {
-            event = inbox.recv() => server.event(event),
+            event = inbox.recv() => match event {
+                Event::Message { peer, message: Message::Call(call) } => {
+                    let reply = server.look(&call);
+                    if let Err(error) = inbox.send(peer, reply.into()) {
+                        tracing::warn!(%error, method = call.method, "call not answered");
+                    }
+                }
+                event => server.event(event),
+            },
             Some(call) = next_call(&mut calls) => {
                 if server.call(call) == Then::ShutDown {
                     break "shut down";
@@ -159,6 +167,19 @@ impl Server {
     fn settle(&mut self) {
         self.delivery.settle_all();
         self.tell_ended();
+    }
+
+    /// Answers a call on the tokens link, where only looking is allowed.
+    fn look(&self, call: &Call) -> Reply {
+        let (reply, then) = answer(call, &self.state.stats());
+        match then {
+            Then::GoOn => reply,
+            Then::ShutDown => Reply {
+                ok: false,
+                value: "only the supervisor may shut a detokenizer down".to_owned(),
+                ..reply
+            },
+        }
     }
 
     fn call(&mut self, message: Message) -> Then {

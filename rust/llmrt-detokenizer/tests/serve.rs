@@ -157,6 +157,37 @@ async fn each_worker_gets_its_rows_and_the_scheduler_the_stops() {
 }
 
 #[tokio::test]
+async fn a_visitor_may_look_but_not_touch() {
+    let network = Network::default();
+    let mut entry = bind(&network, "entry 0");
+    let stage = Stage::new(network).await;
+    joined(&mut entry).await;
+    let scheduler = stage.scheduler().await;
+    let visitor = connect(&stage.network, "tokens", "doctor");
+    ready(&visitor).await;
+    let mut replies = visitor.incoming().expect("first taker");
+    for (method, ok) in [("stats", true), ("shutdown", false), ("dance", false)] {
+        let call = Call {
+            tag: Default::default(),
+            call: 3,
+            method: method.to_owned(),
+            arguments: String::new(),
+        };
+        visitor.send(call.into()).expect("ready");
+        match timeout(PATIENCE, replies.recv()).await.expect("no answer") {
+            Some(Message::Reply(reply)) => assert_eq!((reply.call, reply.ok), (3, ok)),
+            other => panic!("not a reply: {other:?}"),
+        }
+    }
+    visitor.close("has seen enough");
+    let step = Step::default().open(id(0, 1), Output::default());
+    scheduler
+        .send(step.row(id(0, 1), &[HELLO]).0.into())
+        .expect("ready");
+    assert_eq!(text(&mut entry).await.text, "hello ");
+}
+
+#[tokio::test]
 async fn shutdown_is_answered_and_told_to_everybody() {
     let network = Network::default();
     let mut entry = bind(&network, "entry 0");

@@ -2,12 +2,13 @@
 //! results inbox.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use llmrt_link::{Event, Identity, Inbox, Outbox, PeerState};
-use llmrt_wire::Message;
+use llmrt_wire::{Call, Message, Reply};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
@@ -160,29 +161,76 @@ impl Shard {
     }
 
     async fn take_results<I: Inbox>(self: Rc<Self>, mut inbox: I) {
+        // Others may look in (`llmrt doctor`); the core does not depend on them.
+        let mut detokenizers = HashSet::new();
         loop {
             match inbox.recv().await {
                 Event::Message {
                     message: Message::TextFrame(frame),
-                    ..
+                    peer,
                 } => {
                     let step = frame.step;
-                    if let Err(error) = self.router.deliver(frame) {
+                    if !detokenizers.contains(&peer) {
+                        tracing::warn!(step, "frame of somebody else than a detokenizer dropped");
+                    } else if let Err(error) = self.router.deliver(frame) {
                         tracing::error!(step, %error, "frame refused");
+                    }
+                }
+                Event::Message {
+                    message: Message::Call(call),
+                    peer,
+                } => {
+                    let reply = self.answer(&call);
+                    if let Err(error) = inbox.send(peer, reply.into()) {
+                        tracing::warn!(%error, method = call.method, "call not answered");
                     }
                 }
                 Event::Message { message, .. } => {
                     tracing::debug!(kind = ?message.kind(), "message that has no business here");
                 }
-                Event::Joined { hello, .. } => {
+                Event::Joined { hello, peer } => {
                     tracing::debug!(role = hello.role, index = hello.index, "joined");
-                    self.core.detokenizer_joined();
+                    if hello.role == "detokenizer" {
+                        detokenizers.insert(peer);
+                        self.core.detokenizer_joined();
+                    }
                 }
-                Event::Left { reason, .. } => {
-                    self.core.detokenizer_left(&reason);
-                    self.core_lost(&reason);
+                Event::Left { reason, peer } => {
+                    if detokenizers.remove(&peer) {
+                        self.core.detokenizer_left(&reason);
+                        self.core_lost(&reason);
+                    }
                 }
             }
+        }
+    }
+
+    /// Answers a call on the results link: `stats` with a JSON object.
+    fn answer(&self, call: &Call) -> Reply {
+        let ok = call.method == "stats";
+        let value = if ok {
+            let core = match self.core.state() {
+                CoreState::Starting => "starting",
+                CoreState::Up => "up",
+                CoreState::Down { .. } => "down",
+            };
+            serde_json::json!({
+                "core": core,
+                "open_requests": self.router.open_requests(),
+                "open_connections": self.connections.open(),
+            })
+            .to_string()
+        } else {
+            format!(
+                "unknown method {:?}; an entry worker knows stats",
+                call.method
+            )
+        };
+        Reply {
+            call: call.call,
+            ok,
+            value,
+            tag: Default::default(),
         }
     }
 

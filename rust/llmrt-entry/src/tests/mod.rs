@@ -6,6 +6,7 @@ mod limits;
 mod rig;
 mod streams;
 mod surface;
+mod visitor;
 
 use std::future::Future;
 use std::time::Duration;

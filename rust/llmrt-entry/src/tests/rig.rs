@@ -22,7 +22,7 @@ use crate::prompt::Prompts;
 use crate::shard::{Command, Shard};
 
 /// Links that notice a death quickly.
-fn options() -> LinkOptions {
+pub fn options() -> LinkOptions {
     LinkOptions {
         heartbeat: Duration::from_millis(50),
         silence: Duration::from_secs(10),
