@@ -76,7 +76,12 @@ async fn respond(shard: &Rc<Shard>, request: Request<Incoming>, origin: &Origin)
         let status = refusal.status().as_u16();
         let request_id = &*origin.label;
         let reason = refusal.message();
-        tracing::info!(request_id, %method, path, status, reason, "refused");
+        // Probes ask again and again while a model loads.
+        if method == Method::GET {
+            tracing::debug!(request_id, %method, path, status, reason, "refused");
+        } else {
+            tracing::info!(request_id, %method, path, status, reason, "refused");
+        }
         error(&refusal)
     })
 }
