@@ -56,7 +56,7 @@ def empty_plan(freed: list[int] | None = None) -> StepPlan:
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
-@pytest.mark.parametrize("chunk", [1, 7, 16, 40])
+@pytest.mark.parametrize("chunk", [1, 16, 23])
 def test_any_chunking_gives_the_same_tokens(
     driver: Driver, prompts: dict[str, list[int]], chunk: int, sampling: Sampling
 ) -> None:

@@ -199,8 +199,8 @@ def test_ties_greedy_takes_the_lowest_id_and_limits_keep_them_all() -> None:
     assert set(tokens) == set(range(30, VOCAB))
 
 
-def test_top_p_beyond_the_first_look_sorts_everything() -> None:
-    vocab = 5000
+@pytest.mark.parametrize("vocab", [5_000, 30_000])
+def test_top_p_that_keeps_half_the_vocabulary(vocab: int) -> None:
     logits = torch.linspace(0, 0.001, vocab).repeat(2, 1)
     sampler = Sampler(2, vocab, ())
     seen: set[int] = set()

@@ -36,7 +36,7 @@ class KVCache:
         shape = (num_kv_heads, num_pages * page_size, head_dim)
         self.page_size = page_size
         self.num_pages = num_pages
-        # numpy takes its zeros from the kernel, page by page as they are first written: gigabytes cost nothing at start.
+        # numpy's zeros are mapped page by page as they are first written: gigabytes cost nothing at start.
         self.k = [torch.from_numpy(np.zeros(shape, np.float32)) for _ in range(num_layers)]
         self.v = [torch.from_numpy(np.zeros(shape, np.float32)) for _ in range(num_layers)]
 

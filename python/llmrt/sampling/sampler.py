@@ -1,8 +1,7 @@
 """From logits to tokens.
 
 Order: logit bias, min_tokens, penalties, then greedy rows are done (best logit, lowest id wins). Sampled rows go on
-with temperature, min_p, top_k, top_p. Each of the last three is a floor on the scores, so together they are one
-comparison, and ties at a floor are kept whatever order they were found in.
+with temperature, then min_p, top_k, top_p (:mod:`llmrt.sampling.limits`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from llmrt.sampling import draw, min_p, top_k, top_p
+from llmrt.sampling import draw
+from llmrt.sampling.limits import Limits, choose
 from llmrt.sampling.logit_bias import LogitBias
 from llmrt.sampling.min_tokens import MinTokens
 from llmrt.sampling.penalties import Penalties
@@ -83,15 +83,17 @@ class Sampler:
         return tokens
 
     def _sample_random(self, logits: torch.Tensor, slots: Slots, positions: Slots) -> torch.Tensor:
-        scores = logits.sub_(logits.amax(dim=1, keepdim=True)).div_(values(self._temperature, slots))
-        floor = torch.full((len(slots), 1), -torch.inf)
-        min_p.raise_floor(floor, self._min_p[slots])
-        top_k.raise_floor(floor, scores, self._top_k[slots])
-        weights = scores.exp()
-        if bool((floor > -torch.inf).any()):
-            weights.masked_fill_(scores < floor, 0)
-        if (self._top_p[slots] < 1).any():
-            top_p.raise_floor(floor, scores, weights, self._top_p[slots])
-            weights.masked_fill_(scores < floor, 0)
+        logits.div_(values(self._temperature, slots))
         uniforms = draw.uniform(torch.from_numpy(self._seed[slots]), torch.from_numpy(positions))
-        return draw.draw(weights, uniforms)
+        limits = Limits(self._top_k[slots], self._top_p[slots], self._min_p[slots])
+        limited = limits.limited()
+        if limited.all():
+            return choose(logits, limits, uniforms)
+        if not limited.any():
+            return draw.draw(logits.softmax(dim=1), uniforms)
+        tokens = torch.empty(len(slots), dtype=torch.int64)
+        free, rows = torch.from_numpy(np.flatnonzero(~limited)), np.flatnonzero(limited)
+        index = torch.from_numpy(rows)
+        tokens[free] = draw.draw(logits.index_select(0, free).softmax(dim=1), uniforms[free])
+        tokens[index] = choose(logits.index_select(0, index), limits.of(rows), uniforms[index])
+        return tokens

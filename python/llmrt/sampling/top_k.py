@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from llmrt.sampling.slots import Slots
 
 
-def raise_floor(floor: torch.Tensor, scores: torch.Tensor, top_k: Slots) -> None:
-    """Raises ``floor`` ``[rows, 1]`` to the ``top_k``-th best of ``scores`` ``[rows, vocab_size]``; 0 is off."""
-    vocab_size = scores.shape[1]
-    rows = np.flatnonzero((top_k > 0) & (top_k < vocab_size))
-    if rows.size:
-        index, wanted = torch.from_numpy(rows), torch.from_numpy(top_k[rows]).unsqueeze(1)
-        best = scores.index_select(0, index).topk(int(wanted.max()), dim=1).values
-        floor[index] = floor[index].maximum(best.gather(1, wanted - 1))
+def raise_floor(floor: torch.Tensor, ordered: torch.Tensor, top_k: Slots) -> None:
+    """Raises ``floor`` ``[rows, 1]`` to the ``top_k``-th of ``ordered``; 0 is off.
+
+    ``ordered`` ``[rows, best]`` holds the best scores of each row, descending. Rows that ask for more of them than
+    there are keep their floor.
+    """
+    wanted = torch.from_numpy(top_k).unsqueeze(1)
+    last = ordered.gather(1, (wanted - 1).clamp(0, ordered.shape[1] - 1))
+    applies = (wanted > 0) & (wanted <= ordered.shape[1])
+    floor.copy_(torch.where(applies, floor.maximum(last), floor))
