@@ -152,6 +152,17 @@ def sweep(base: Path | None = None) -> list[Path]:
     return swept
 
 
+def live_directories(base: Path | None = None) -> list[Path]:
+    """The directories of this user's processes that still run. Only looks: takes no lock, removes nothing."""
+    places = [place.resolve() for place in ([base] if base is not None else _bases())]
+    paths = [path for place in dict.fromkeys(places) for path in place.glob("llmrt-*")]
+    return [
+        path
+        for path in paths
+        if (match := _NAME.fullmatch(path.name)) and _is_own_directory(path) and _is_alive(int(match[1]))
+    ]
+
+
 def descriptor_of(data: bytes) -> int:
     """An inheritable descriptor from which a child reads ``data`` once; close it after the child has started.
 

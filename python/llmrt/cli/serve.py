@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "llmrt-serve") -
         print(config.to_yaml(resolved.config), end="")
         return 0
 
-    from llmrt.supervisor.supervisor import StartError, Supervisor
+    from llmrt.supervisor.errors import StartError
+    from llmrt.supervisor.supervisor import Supervisor
 
     try:
         return _check(resolved) if namespace.check else Supervisor(resolved.config).run()

@@ -29,14 +29,7 @@ def _argument(option: Option) -> dict[str, Any]:
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
 
-    return {**common, "type": convert, "metavar": metavar(option)}
-
-
-def metavar(option: Option) -> str:
-    """What stands for the option's value in a usage text."""
-    if option.choices is not None:
-        return "{" + ",".join(option.choices) + "}"
-    return {int: "N", float: "X"}.get(option.kind, "TEXT")
+    return {**common, "type": convert, "metavar": option.metavar}
 
 
 def _help(option: Option) -> str:
@@ -44,5 +37,7 @@ def _help(option: Option) -> str:
     text = option.help.replace("%", "%%")
     if option.default is None or "default" in text or "(0:" in text:
         return text
-    shown = {True: "on", False: "off"}.get(option.default, option.default) if option.kind is bool else option.default
-    return f"{text} (default: {shown})".replace("%", "%%") if "%" in str(shown) else f"{text} (default: {shown})"
+    shown = option.default
+    if option.kind is bool:
+        shown = "on" if shown else "off"
+    return text + f" (default: {shown})".replace("%", "%%")

