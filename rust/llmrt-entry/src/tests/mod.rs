@@ -7,6 +7,7 @@ mod rig;
 mod streams;
 mod surface;
 mod visitor;
+mod worker;
 
 use std::future::Future;
 use std::time::Duration;
