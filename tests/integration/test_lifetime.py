@@ -34,7 +34,8 @@ def test_leave_after_the_first_chunk(server: Server, http2: bool) -> None:
             )
             thread.start()
         thread.join()
-        after = server.wait_idle()
+    # Over HTTP/2 this client sends no RST_STREAM for a stream that it leaves: only closing the connection tells.
+    after = server.wait_idle()
     assert answers == [expected]
     made = after["llmrt_generation_tokens_total"] - before["llmrt_generation_tokens_total"]
     assert made < 1000, "the request whose client left ran on"
