@@ -1,11 +1,22 @@
 """The Rust parts of llmrt."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, Literal, final
 
 def version() -> str:
     """Version of the extension module."""
+
+def run_bench(config_json: str, on_progress: Callable[[bool, int, int, int, int], None] | None = None) -> str:
+    """Runs a load against a server and returns the report as JSON.
+
+    Blocks with the GIL released. ``on_progress(measuring, total, completed, failed, chunks)`` is called a few times a
+    second. Ctrl-C cuts a measurement, whose report then says so; before it, KeyboardInterrupt is raised. Any other
+    exception of a signal handler or of ``on_progress`` cuts the run and is raised.
+
+    Raises ValueError if the configuration is refused, OSError if the server's models or a process cannot be read,
+    RuntimeError if the warm-up fails.
+    """
 
 def run_detokenizer(config_json: str) -> None:
     """Serves as a detokenizer until the supervisor calls ``shutdown`` or the process gets SIGTERM.
@@ -13,6 +24,16 @@ def run_detokenizer(config_json: str) -> None:
     Blocks with the GIL released. Raises ValueError if the configuration is refused, OSError if an endpoint cannot be
     bound, RuntimeError if the tokenizer cannot be read.
     """
+
+def run_mock_engine(config_json: str) -> None:
+    """Serves as an engine that makes its answers up, until the process gets SIGTERM.
+
+    Blocks with the GIL released. Raises ValueError if the configuration is refused, OSError if an endpoint cannot be
+    bound.
+    """
+
+def check_mock_faults(faults: str) -> None:
+    """Raises ValueError if ``faults`` is no list of faults that a mock engine understands."""
 
 @final
 class GgufFile:

@@ -37,6 +37,7 @@ CRATES = {
     "chat": set(),
     "detokenizer": {"wire", "link", "text"},
     "entry": {"wire", "link", "text", "chat"},
+    "mock": {"wire", "link"},
 }
 
 

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from llmrt import cpus
-from llmrt.config import Config
+from llmrt.config import Config, MockOptions
 from llmrt.engine.config import EngineConfig
 from llmrt.model_source import ModelSource
 from llmrt.supervisor.children import Child
@@ -27,13 +27,21 @@ GIB = 1 << 30
 def children(config: Config, source: ModelSource, topology: Topology) -> list[Child]:
     """Starts the scheduler's and the detokenizer's process."""
     return [
-        Child("the scheduler", "llmrt.engine.process", engine_config(config, source, topology).to_json()),
+        engine(config, source, topology),
         Child(
             "the detokenizer",
             "llmrt.detokenizer.process",
             json.dumps(detokenizer_config(config, source, topology)).encode(),
         ),
     ]
+
+
+def engine(config: Config, source: ModelSource, topology: Topology) -> Child:
+    """Starts what answers requests: the scheduler, or the mock engine in its place."""
+    if config.mock.engine == "mock":
+        told = json.dumps(mock_config(config, source, topology)).encode()
+        return Child("the mock engine", "llmrt.engine.mock", told)
+    return Child("the scheduler", "llmrt.engine.process", engine_config(config, source, topology).to_json())
 
 
 def entry(config: Config, source: ModelSource, topology: Topology, listener: socket.socket) -> Entry:
@@ -78,6 +86,51 @@ def engine_config(config: Config, source: ModelSource, topology: Topology) -> En
         log_level=config.log.log_level,
         log_format=config.log.log_format,
     )
+
+
+def mock_config(config: Config, source: ModelSource, topology: Topology) -> dict[str, Any]:
+    """What the mock engine is told. Raises :class:`StartError` for options that it would refuse."""
+    from llmrt._core import check_mock_faults
+
+    faults = config.mock.mock_faults or ""
+    try:
+        check_mock_faults(faults)
+    except ValueError as error:
+        raise StartError(f"--mock-faults: {error}") from error
+    return {
+        "parent": os.getpid(),
+        "topology": json.loads(topology.to_json()),
+        "tokenizer": _tokenizer(source),
+        "model": config.model.served_model_name or source.name,
+        "max_model_len": max_model_len(config, source),
+        "vocab_size": source.config.vocab_size,
+        "eos_token_ids": source.eos_token_ids,
+        "max_num_seqs": config.scheduler.max_num_seqs,
+        "max_num_queued_reqs": config.entry.max_num_queued_reqs,
+        "pattern": _mock_pattern(config.mock, source.config.vocab_size),
+        "step_ms": config.mock.mock_step_ms,
+        "answer_tokens": config.mock.mock_answer_tokens,
+        "cached_tokens": config.mock.mock_cached_tokens,
+        "faults": faults,
+        "log": _log(config),
+        "link": _link(config),
+    }
+
+
+def _mock_pattern(options: MockOptions, vocab_size: int) -> dict[str, Any]:
+    kind = options.mock_pattern
+    if kind == "text":
+        if not options.mock_text:
+            raise StartError("--mock-text must not be empty")
+        return {"kind": kind, "text": options.mock_text}
+    if kind == "tokens":
+        words = [word.strip() for word in (options.mock_tokens or "").split(",")]
+        if not all(word.isdecimal() and int(word) < vocab_size for word in words):
+            raise StartError(
+                f"--mock-tokens {options.mock_tokens!r} must be token ids below {vocab_size}, separated by commas"
+            )
+        return {"kind": kind, "tokens": [int(word) for word in words]}
+    return {"kind": kind, "seed": options.mock_seed} if kind == "random" else {"kind": kind}
 
 
 def detokenizer_config(config: Config, source: ModelSource, topology: Topology) -> dict[str, Any]:

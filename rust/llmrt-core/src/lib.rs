@@ -1,8 +1,10 @@
 //! `llmrt._core`: the Rust parts of llmrt as one Python extension module. No logic of its own.
 
+mod bench;
 mod detokenizer;
 mod entry;
 mod gguf;
+mod mock;
 mod tokenizer;
 
 use pyo3::prelude::*;
@@ -10,11 +12,15 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
+    use super::bench::run_bench;
+    #[pymodule_export]
     use super::detokenizer::run_detokenizer;
     #[pymodule_export]
     use super::entry::Entry;
     #[pymodule_export]
     use super::gguf::GgufFile;
+    #[pymodule_export]
+    use super::mock::{check_mock_faults, run_mock_engine};
     #[pymodule_export]
     use super::tokenizer::Tokenizer;
     #[pymodule_export]

@@ -1,0 +1,351 @@
+//! What the engine knows of all requests, and what one step makes of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use llmrt_link::PeerId;
+use llmrt_wire::{FinishReason, Finished, First, Opened, Outcome, Request, RequestId, TokenFrame};
+
+use crate::pattern::{Pattern, mix};
+use crate::request::{Row, Waiting, accept, check};
+use crate::stats::Stats;
+
+/// Tokens of a page, for the gauge of pages in use.
+pub(crate) const PAGE_SIZE: u32 = 16;
+
+/// What an engine allows and promises.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Longest prompt plus answer, tokens.
+    pub max_model_len: u32,
+    pub vocab_size: u32,
+    pub max_num_seqs: usize,
+    pub eos_token_ids: Vec<u32>,
+    /// Tokens after which an answer ends by itself; 0 is never.
+    pub answer_tokens: u32,
+    /// Prompt tokens reported as cached; at least one is always left to compute.
+    pub cached_tokens: u32,
+    pub detokenizers: usize,
+}
+
+impl Limits {
+    /// Pages that hold all requests at their longest.
+    pub(crate) fn pages(&self) -> u64 {
+        self.max_num_seqs as u64 * u64::from(self.max_model_len.div_ceil(PAGE_SIZE))
+    }
+}
+
+/// What a step leaves to be sent.
+#[derive(Debug, Default)]
+pub struct StepOutput {
+    /// A frame for each detokenizer that has something to be told, by its number.
+    pub frames: Vec<(usize, TokenFrame)>,
+    /// Requests of each peer that have ended.
+    pub credit: HashMap<PeerId, u32>,
+}
+
+enum Place {
+    Running(usize),
+    Waiting(u64),
+}
+
+/// The engine without its links.
+pub struct State {
+    limits: Limits,
+    pattern: Pattern,
+    /// Whether tokens of the pattern may end an answer, or are replaced where they would.
+    may_end: bool,
+    places: HashMap<RequestId, Place>,
+    running: Vec<Row>,
+    /// By order of arrival.
+    waiting: BTreeMap<u64, Waiting>,
+    arrivals: u64,
+    frames: Vec<TokenFrame>,
+    credit: HashMap<PeerId, u32>,
+    stats: Stats,
+}
+
+impl State {
+    pub fn new(limits: Limits, pattern: Pattern) -> Self {
+        Self {
+            may_end: matches!(pattern, Pattern::Tokens { .. }),
+            frames: vec![TokenFrame::default(); limits.detokenizers],
+            pattern,
+            limits,
+            places: HashMap::new(),
+            running: Vec::new(),
+            waiting: BTreeMap::new(),
+            arrivals: 0,
+            credit: HashMap::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Takes a request in; one that can never run gets its error with the next step.
+    ///
+    /// A second one of a living id is dropped: an answer could not say which of the two it means.
+    pub fn submit(&mut self, request: Request, owner: PeerId, now: Instant) {
+        if self.places.contains_key(&request.id) {
+            tracing::error!(id = %request.id, "a request was submitted twice; the second is dropped");
+            *self.credit.entry(owner).or_default() += 1;
+            return;
+        }
+        if let Err(message) = check(&request, &self.limits) {
+            return self.refuse(request, owner, message);
+        }
+        self.arrivals += 1;
+        let draw = match self.pattern {
+            Pattern::Random { seed } => mix(seed.wrapping_add(self.arrivals)),
+            _ => 0,
+        };
+        self.places
+            .insert(request.id, Place::Waiting(self.arrivals));
+        let waiting = accept(request, &self.limits, &self.pattern, draw, owner, now);
+        self.waiting.insert(self.arrivals, waiting);
+    }
+
+    /// The clients of these requests have left; those of other peers and unknown ones are ignored.
+    pub fn abort(&mut self, ids: &[RequestId], owner: PeerId) {
+        for &id in ids {
+            if self.owner(id) == Some(owner) {
+                self.end(id, FinishReason::Abort);
+            }
+        }
+    }
+
+    /// A detokenizer found the ends of these requests.
+    pub fn ended(&mut self, ids: &[RequestId]) {
+        for &id in ids {
+            self.end(id, FinishReason::Stop);
+        }
+    }
+
+    /// A peer has left; nobody waits for its requests any more. Returns how many there were.
+    pub fn leave(&mut self, owner: PeerId) -> usize {
+        let orphans = self.requests_of(|row| row.owner == owner);
+        for &id in &orphans {
+            self.end(id, FinishReason::Abort);
+        }
+        self.credit.remove(&owner);
+        orphans.len()
+    }
+
+    /// A detokenizer is gone: its successor would not know the open requests, and whoever waits for them notices its
+    /// death itself. Returns how many there were.
+    pub fn lose_detokenizer(&mut self, lane: usize) -> usize {
+        let lost = self.requests_of(|row| row.lane == lane);
+        for &id in &lost {
+            self.end(id, FinishReason::Abort);
+        }
+        self.frames[lane] = TokenFrame::default();
+        lost.len()
+    }
+
+    /// Whether a step would do anything.
+    pub fn has_work(&self) -> bool {
+        !self.running.is_empty()
+            || !self.waiting.is_empty()
+            || !self.credit.is_empty()
+            || self.frames.iter().any(|frame| !frame.ids.is_empty())
+    }
+
+    /// Number of the next step.
+    pub fn next_step(&self) -> u64 {
+        self.stats.steps_total + 1
+    }
+
+    /// One step: admits what fits, then a token for every running request.
+    pub fn step(&mut self, now: Instant) -> StepOutput {
+        self.stats.steps_total += 1;
+        self.admit(now);
+        let mut index = 0;
+        while index < self.running.len() {
+            match self.advance(index, now) {
+                // The last row now stands here.
+                Some(outcome) => self.retire(index, outcome),
+                None => index += 1,
+            }
+        }
+        self.take_output()
+    }
+
+    pub fn stats(&self) -> Stats {
+        let held = self
+            .running
+            .iter()
+            .map(|row| u64::from((row.prompt_tokens + row.generated).div_ceil(PAGE_SIZE)));
+        Stats {
+            num_requests_running: self.running.len(),
+            num_requests_waiting: self.waiting.len(),
+            kv_cache_usage_perc: held.sum::<u64>() as f64 / self.limits.pages() as f64,
+            ..self.stats.clone()
+        }
+    }
+
+    fn admit(&mut self, now: Instant) {
+        while self.running.len() < self.limits.max_num_seqs
+            && let Some((_, waiting)) = self.waiting.pop_first()
+        {
+            let mut row = waiting.row;
+            row.admitted = now;
+            let prompt = u64::from(row.prompt_tokens);
+            self.stats.prompt_tokens_total += prompt;
+            self.stats.prefix_cache_queries_total += prompt;
+            self.stats.prefix_cache_hits_total += u64::from(self.cached(&row));
+            self.frames[row.lane].opened.push(Opened {
+                id: row.id,
+                prompt_tail: waiting.prompt_tail.into(),
+                output: waiting.output,
+            });
+            self.places
+                .insert(row.id, Place::Running(self.running.len()));
+            self.running.push(row);
+        }
+    }
+
+    /// Gives a row its next token; returns how it ended with it, if it did.
+    fn advance(&mut self, index: usize, now: Instant) -> Option<Outcome> {
+        let row = &mut self.running[index];
+        let token = row.next(&self.limits, self.may_end);
+        let frame = &mut self.frames[row.lane];
+        frame.ids.push(row.id.0);
+        frame.counts.push(1);
+        frame.tokens.push(token);
+        row.generated += 1;
+        self.stats.generation_tokens_total += 1;
+        if row.generated == 1 {
+            let first = First {
+                row: frame.ids.len() as u32 - 1,
+                cached_tokens: self.limits.cached_tokens.min(row.prompt_tokens - 1),
+                queue_us: (row.admitted - row.arrived).as_micros() as u64,
+                prefill_us: (now - row.admitted).as_micros() as u64,
+            };
+            frame.first.push(first);
+        }
+        if row.generated > row.min_tokens && row.stops.contains(&token) {
+            return Some(Outcome {
+                stop_token: Some(token),
+                ..outcome(FinishReason::Stop)
+            });
+        }
+        (row.generated >= row.max_tokens).then(|| outcome(FinishReason::Length))
+    }
+
+    /// Ends the running request at `index`, whose row is the last of its frame.
+    fn retire(&mut self, index: usize, outcome: Outcome) {
+        let row = self.take_running(index);
+        self.finish(row.lane, row.owner, outcome);
+    }
+
+    /// Ends a request without a token, wherever it is.
+    fn end(&mut self, id: RequestId, reason: FinishReason) {
+        let row = match self.places.get(&id) {
+            Some(&Place::Running(index)) => self.take_running(index),
+            Some(&Place::Waiting(arrival)) => {
+                self.places.remove(&id);
+                let Some(waiting) = self.waiting.remove(&arrival) else {
+                    return;
+                };
+                self.frames[waiting.row.lane].opened.push(Opened {
+                    id,
+                    prompt_tail: waiting.prompt_tail.into(),
+                    output: waiting.output,
+                });
+                waiting.row
+            }
+            None => return,
+        };
+        self.end_row(id, row.lane, row.owner, outcome(reason));
+    }
+
+    fn refuse(&mut self, request: Request, owner: PeerId, message: String) {
+        let lane = (request.id.0 % self.limits.detokenizers as u64) as usize;
+        self.frames[lane].opened.push(Opened {
+            id: request.id,
+            prompt_tail: Vec::new().into(),
+            output: request.output,
+        });
+        let outcome = Outcome {
+            status: 400,
+            message,
+            ..outcome(FinishReason::Error)
+        };
+        self.end_row(request.id, lane, owner, outcome);
+    }
+
+    /// Adds a row that only ends.
+    fn end_row(&mut self, id: RequestId, lane: usize, owner: PeerId, outcome: Outcome) {
+        let frame = &mut self.frames[lane];
+        frame.ids.push(id.0);
+        frame.counts.push(0);
+        self.finish(lane, owner, outcome);
+    }
+
+    /// Marks the last row of a frame as ended.
+    fn finish(&mut self, lane: usize, owner: PeerId, outcome: Outcome) {
+        self.stats.finished(outcome.reason);
+        let frame = &mut self.frames[lane];
+        frame.finished.push(Finished {
+            row: frame.ids.len() as u32 - 1,
+            outcome,
+        });
+        *self.credit.entry(owner).or_default() += 1;
+    }
+
+    fn take_running(&mut self, index: usize) -> Row {
+        let row = self.running.swap_remove(index);
+        self.places.remove(&row.id);
+        if let Some(moved) = self.running.get(index) {
+            self.places.insert(moved.id, Place::Running(index));
+        }
+        row
+    }
+
+    fn take_output(&mut self) -> StepOutput {
+        let step = self.stats.steps_total;
+        let mut frames = Vec::new();
+        for (lane, frame) in self.frames.iter_mut().enumerate() {
+            if frame.ids.is_empty() {
+                continue;
+            }
+            let mut full = std::mem::take(frame);
+            full.step = step;
+            for column in [&mut frame.counts, &mut frame.tokens] {
+                column.reserve(full.ids.len());
+            }
+            frame.ids.reserve(full.ids.len());
+            frames.push((lane, full));
+        }
+        StepOutput {
+            frames,
+            credit: std::mem::take(&mut self.credit),
+        }
+    }
+
+    fn cached(&self, row: &Row) -> u32 {
+        self.limits.cached_tokens.min(row.prompt_tokens - 1)
+    }
+
+    fn owner(&self, id: RequestId) -> Option<PeerId> {
+        match *self.places.get(&id)? {
+            Place::Running(index) => Some(self.running[index].owner),
+            Place::Waiting(arrival) => self.waiting.get(&arrival).map(|waiting| waiting.row.owner),
+        }
+    }
+
+    fn requests_of(&self, which: impl Fn(&Row) -> bool) -> Vec<RequestId> {
+        let waiting = self.waiting.values().map(|waiting| &waiting.row);
+        let all = self.running.iter().chain(waiting);
+        all.filter(|row| which(row)).map(|row| row.id).collect()
+    }
+}
+
+fn outcome(reason: FinishReason) -> Outcome {
+    Outcome {
+        reason,
+        stop_token: None,
+        stop_string: None,
+        status: 0,
+        message: String::new(),
+    }
+}

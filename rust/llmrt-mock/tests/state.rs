@@ -1,0 +1,359 @@
+//! The state alone: what each step says.
+
+mod common;
+
+use std::time::Instant;
+
+use common::{EOS, VOCAB, limits, request, state};
+use llmrt_mock::{Limits, Pattern, State};
+use llmrt_wire::{FinishReason, Message, Outcome, Request, RequestId, TokenFrame};
+use proptest::prelude::*;
+
+const PEER: u64 = 1;
+
+fn submit(state: &mut State, request: Request) {
+    state.submit(request, PEER, Instant::now());
+}
+
+/// One step of one detokenizer.
+fn step(state: &mut State) -> TokenFrame {
+    let mut frames = state.step(Instant::now()).frames;
+    assert!(frames.len() <= 1);
+    frames.pop().map(|(_, frame)| frame).unwrap_or_default()
+}
+
+/// All tokens of a lone request, and how it ended.
+fn answer(pattern: Pattern, limits: Limits, request: Request) -> (Vec<u32>, Outcome) {
+    let mut state = State::new(limits, pattern);
+    submit(&mut state, request);
+    let mut tokens = Vec::new();
+    loop {
+        let frame = step(&mut state);
+        tokens.extend_from_slice(&frame.tokens);
+        if let Some(finished) = frame.finished.into_iter().next() {
+            assert!(!state.has_work());
+            return (tokens, finished.outcome);
+        }
+    }
+}
+
+fn ids(tokens: &[u32]) -> Pattern {
+    Pattern::Tokens {
+        tokens: tokens.into(),
+    }
+}
+
+#[test]
+fn max_tokens_and_the_context_end_an_answer() {
+    let mut long = request(1, &[5, 6, 7]);
+    long.sampling.max_tokens = 5;
+    let (tokens, outcome) = answer(ids(&[8, 9]), limits(), long.clone());
+    assert_eq!(tokens, [8, 9, 8, 9, 8]);
+    assert_eq!(outcome.reason, FinishReason::Length);
+
+    long.sampling.max_tokens = 1000;
+    let short = Limits {
+        max_model_len: 7,
+        ..limits()
+    };
+    assert_eq!(answer(ids(&[8]), short, long).0, [8; 4]);
+}
+
+#[test]
+fn stop_tokens_end_an_answer_and_are_banned_before_min_tokens() {
+    let mut asked = request(1, &[5]);
+    asked.sampling.max_tokens = 50;
+    asked.sampling.stop_token_ids = vec![9];
+    let (tokens, outcome) = answer(ids(&[7, 8, 9]), limits(), asked.clone());
+    assert_eq!(
+        (tokens, outcome.stop_token, outcome.reason),
+        (vec![7, 8, 9], Some(9), FinishReason::Stop)
+    );
+
+    asked.sampling.min_tokens = 4;
+    assert_eq!(
+        answer(ids(&[7, 8, 9]), limits(), asked).0,
+        [7, 8, 10, 7, 8, 9]
+    );
+}
+
+#[test]
+fn ignore_eos_ignores_the_end_alone() {
+    let mut asked = request(1, &[5]);
+    asked.sampling.max_tokens = 6;
+    let (tokens, outcome) = answer(ids(&[7, EOS]), limits(), asked.clone());
+    assert_eq!((tokens, outcome.stop_token), (vec![7, EOS], Some(EOS)));
+
+    asked.sampling.ignore_eos = true;
+    let (tokens, outcome) = answer(ids(&[7, EOS]), limits(), asked.clone());
+    assert_eq!(tokens, [7, EOS, 7, EOS, 7, EOS]);
+    assert_eq!(outcome.reason, FinishReason::Length);
+
+    asked.sampling.stop_token_ids = vec![EOS];
+    assert_eq!(answer(ids(&[7, EOS]), limits(), asked).0, [7, EOS]);
+}
+
+#[test]
+fn answers_end_by_themselves() {
+    let ending = Limits {
+        answer_tokens: 3,
+        ..limits()
+    };
+    let mut asked = request(1, &[5]);
+    asked.sampling.max_tokens = 10;
+    let (tokens, outcome) = answer(ids(&[7]), ending.clone(), asked.clone());
+    assert_eq!(
+        (tokens, outcome.stop_token),
+        (vec![7, 7, 7, EOS], Some(EOS))
+    );
+    asked.sampling.min_tokens = 5;
+    assert_eq!(answer(ids(&[7]), ending, asked).0, [7, 7, 7, 7, 7, EOS]);
+}
+
+#[test]
+fn an_echo_is_the_prompt_without_its_ends() {
+    let mut asked = request(1, &[5, EOS, 6, 7]);
+    asked.sampling.max_tokens = 10;
+    assert_eq!(answer(Pattern::Echo, limits(), asked).0, [5, 6, 7, EOS]);
+}
+
+#[test]
+fn counting_and_chance_never_end_an_answer() {
+    for pattern in [Pattern::Count, Pattern::Random { seed: 3 }] {
+        let mut asked = request(1, &[5]);
+        asked.sampling.max_tokens = 4 * VOCAB;
+        let (tokens, outcome) = answer(pattern, limits(), asked);
+        assert_eq!(outcome.reason, FinishReason::Length);
+        assert!(tokens.iter().all(|&token| token < VOCAB && token != EOS));
+    }
+}
+
+#[test]
+fn a_seed_fixes_random_tokens() {
+    let draw = |sequence: u64, seed| {
+        let mut asked = request(sequence, &[5]);
+        asked.sampling.seed = seed;
+        asked.sampling.max_tokens = 20;
+        answer(Pattern::Random { seed: 1 }, limits(), asked).0
+    };
+    assert_eq!(draw(1, Some(4)), draw(2, Some(4)));
+    assert_ne!(draw(1, Some(4)), draw(1, Some(5)));
+}
+
+#[test]
+fn a_first_token_tells_of_the_prompt() {
+    let mut state = State::new(
+        Limits {
+            cached_tokens: 2,
+            ..limits()
+        },
+        ids(&[7]),
+    );
+    submit(&mut state, request(1, &[5]));
+    submit(&mut state, request(2, &[5, 6, 7, 8]));
+    let frame = step(&mut state);
+    let cached: Vec<u32> = frame
+        .first
+        .iter()
+        .map(|first| first.cached_tokens)
+        .collect();
+    assert_eq!(cached, [0, 2], "one token is always left to compute");
+    assert_eq!(frame.opened[1].prompt_tail.0, [5, 6, 7, 8]);
+    assert!(step(&mut state).first.is_empty());
+    let stats = state.stats();
+    assert_eq!(
+        (stats.prompt_tokens_total, stats.prefix_cache_hits_total),
+        (5, 2)
+    );
+}
+
+#[test]
+fn requests_wait_for_a_place_in_order() {
+    let mut state = State::new(
+        Limits {
+            max_num_seqs: 2,
+            ..limits()
+        },
+        ids(&[7]),
+    );
+    for sequence in 1..=4 {
+        let mut asked = request(sequence, &[5]);
+        asked.sampling.max_tokens = 2;
+        submit(&mut state, asked);
+    }
+    assert_eq!(step(&mut state).ids.0, [1, 2]);
+    let stats = state.stats();
+    assert_eq!(
+        (stats.num_requests_running, stats.num_requests_waiting),
+        (2, 2)
+    );
+    assert!(stats.kv_cache_usage_perc > 0.0);
+    assert_eq!(step(&mut state).finished.len(), 2);
+    assert_eq!(step(&mut state).ids.0, [3, 4]);
+}
+
+#[test]
+fn aborts_concern_the_owner_and_end_once() {
+    let mut state = state();
+    for sequence in 1..=3 {
+        submit(&mut state, request(sequence, &[5]));
+    }
+    step(&mut state);
+    submit(&mut state, request(4, &[5]));
+    state.abort(&[RequestId(1), RequestId(4), RequestId(9)], PEER);
+    state.abort(&[RequestId(2)], PEER + 1);
+    state.abort(&[RequestId(1)], PEER);
+    state.ended(&[RequestId(3), RequestId(3)]);
+    let output = state.step(Instant::now());
+    assert_eq!(output.credit[&PEER], 3);
+    let frame = &output.frames[0].1;
+    assert_eq!(frame.ids.0, [1, 4, 3, 2]);
+    assert_eq!(frame.counts.0, [0, 0, 0, 1]);
+    assert_eq!(frame.opened[0].id, RequestId(4), "who is ended was opened");
+    let reasons: Vec<_> = frame
+        .finished
+        .iter()
+        .map(|end| end.outcome.reason)
+        .collect();
+    assert_eq!(
+        reasons,
+        [FinishReason::Abort, FinishReason::Abort, FinishReason::Stop]
+    );
+}
+
+#[test]
+fn a_request_that_cannot_run_gets_an_error() {
+    let mut state = state();
+    let mut idle = request(4, &[5]);
+    idle.sampling.max_tokens = 0;
+    let mut stops = request(5, &[5]);
+    stops.sampling.stop_token_ids = vec![VOCAB];
+    let long = vec![5; limits().max_model_len as usize];
+    for refused in [
+        request(1, &[]),
+        request(2, &[VOCAB]),
+        request(3, &long),
+        idle,
+        stops,
+    ] {
+        submit(&mut state, refused);
+    }
+    let output = state.step(Instant::now());
+    assert_eq!(output.credit[&PEER], 5);
+    for finished in &output.frames[0].1.finished {
+        assert_eq!(
+            (finished.outcome.reason, finished.outcome.status),
+            (FinishReason::Error, 400)
+        );
+        assert!(!finished.outcome.message.is_empty());
+    }
+}
+
+#[test]
+fn a_second_request_of_a_living_id_is_dropped() {
+    let mut state = state();
+    submit(&mut state, request(1, &[5]));
+    submit(&mut state, request(1, &[6]));
+    let output = state.step(Instant::now());
+    assert_eq!(output.frames[0].1.ids.0, [1]);
+    assert_eq!(output.credit[&PEER], 1);
+}
+
+#[test]
+fn who_leaves_takes_his_requests_along() {
+    let mut state = state();
+    submit(&mut state, request(1, &[5]));
+    state.submit(request(2, &[5]), PEER + 1, Instant::now());
+    step(&mut state);
+    assert_eq!(state.leave(PEER), 1);
+    let output = state.step(Instant::now());
+    assert_eq!(output.frames[0].1.finished.len(), 1);
+    assert!(
+        output.credit.is_empty(),
+        "nobody is there to be granted credit"
+    );
+}
+
+#[test]
+fn a_lost_detokenizer_costs_its_requests_alone() {
+    let mut state = State::new(
+        Limits {
+            detokenizers: 2,
+            ..limits()
+        },
+        ids(&[7]),
+    );
+    for sequence in 0..4 {
+        submit(&mut state, request(sequence, &[5]));
+    }
+    let frames = state.step(Instant::now()).frames;
+    let rows: Vec<_> = frames
+        .iter()
+        .map(|(lane, frame)| (*lane, frame.ids.0.clone()))
+        .collect();
+    assert_eq!(rows, [(0, vec![0, 2]), (1, vec![1, 3])]);
+    assert_eq!(state.lose_detokenizer(0), 2);
+    let output = state.step(Instant::now());
+    assert_eq!(output.credit[&PEER], 2);
+    let lanes: Vec<usize> = output.frames.iter().map(|(lane, _)| *lane).collect();
+    assert_eq!(lanes, [1]);
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Submit(u64, u32),
+    Abort(u64),
+    Ended(u64),
+    Step,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        (0..12u64, 1..6u32).prop_map(|(id, tokens)| Act::Submit(id, tokens)),
+        (0..12u64).prop_map(Act::Abort),
+        (0..12u64).prop_map(Act::Ended),
+        Just(Act::Step),
+    ]
+}
+
+proptest! {
+    /// Whatever comes: frames are sound, each request ends once and gives its credit back, nothing is left.
+    #[test]
+    fn every_request_ends_exactly_once(acts in prop::collection::vec(act(), 1..80)) {
+        let mut state = State::new(Limits { max_num_seqs: 3, ..limits() }, Pattern::Count);
+        let (mut submitted, mut finished, mut credit) = (0, 0, 0);
+        let mut next = 0;
+        let drain = std::iter::repeat_n(Act::Step, 100);
+        for act in acts.into_iter().chain(drain) {
+            match act {
+                Act::Submit(id, tokens) => {
+                    // An id is used once; the low part picks the victims of the other acts.
+                    next += 1;
+                    let mut asked = request(next * 12 + id, &[5]);
+                    asked.sampling.max_tokens = tokens;
+                    submit(&mut state, asked);
+                    submitted += 1;
+                }
+                Act::Abort(id) => state.abort(&victims(id, next), PEER),
+                Act::Ended(id) => state.ended(&victims(id, next)),
+                Act::Step => {
+                    let output = state.step(Instant::now());
+                    credit += output.credit.values().sum::<u32>();
+                    for (_, frame) in output.frames {
+                        finished += frame.finished.len();
+                        let raw = Message::from(frame).encode();
+                        prop_assert!(Message::decode(&raw).is_ok());
+                    }
+                }
+            }
+        }
+        prop_assert_eq!(finished, submitted);
+        prop_assert_eq!(credit as usize, submitted);
+        prop_assert!(!state.has_work());
+        prop_assert_eq!(state.stats().kv_cache_usage_perc, 0.0);
+    }
+}
+
+fn victims(id: u64, last: u64) -> Vec<RequestId> {
+    (1..=last).map(|round| RequestId(round * 12 + id)).collect()
+}
