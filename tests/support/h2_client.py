@@ -1,0 +1,73 @@
+"""A small HTTP/2 client over raw frames, for what ordinary clients do not do: resetting one stream of a connection."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.events
+
+
+class H2Client:
+    """One connection with prior knowledge; requests are streams that can be read, and reset, apart."""
+
+    def __init__(self, host: str, port: int, timeout: float = 60.0) -> None:
+        self.authority = f"{host}:{port}"
+        self.socket = socket.create_connection((host, port), timeout)
+        self.connection = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        self.connection.initiate_connection()
+        self.bodies: dict[int, bytes] = {}
+        self.status: dict[int, int] = {}
+        self.ended: set[int] = set()
+        self._flush()
+
+    def __enter__(self) -> H2Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def post(self, path: str, body: dict[str, Any]) -> int:
+        """Sends a JSON request; returns its stream."""
+        stream = self.connection.get_next_available_stream_id()
+        headers = [(":method", "POST"), (":path", path), (":scheme", "http"), (":authority", self.authority)]
+        self.connection.send_headers(stream, [*headers, ("content-type", "application/json")])
+        self.connection.send_data(stream, json.dumps(body).encode(), end_stream=True)
+        self.bodies[stream] = b""
+        self._flush()
+        return stream
+
+    def reset(self, stream: int) -> None:
+        """Leaves a request: RST_STREAM with CANCEL."""
+        self.connection.reset_stream(stream, error_code=8)
+        self._flush()
+
+    def read_until(self, done: Any) -> None:
+        """Reads frames until ``done()`` is true."""
+        while not done():
+            data = self.socket.recv(65536)
+            if not data:
+                raise AssertionError("the server closed the connection")
+            for event in self.connection.receive_data(data):
+                self._take(event)
+            self._flush()
+
+    def finish(self, stream: int) -> bytes:
+        """Reads a response to its end."""
+        self.read_until(lambda: stream in self.ended)
+        return self.bodies[stream]
+
+    def _take(self, event: h2.events.Event) -> None:
+        if isinstance(event, h2.events.ResponseReceived):
+            self.status[event.stream_id] = int(dict(event.headers)[":status"])
+        elif isinstance(event, h2.events.DataReceived):
+            self.bodies[event.stream_id] += event.data
+            self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        elif isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
+            self.ended.add(event.stream_id)
+
+    def _flush(self) -> None:
+        self.socket.sendall(self.connection.data_to_send())
