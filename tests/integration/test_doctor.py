@@ -1,0 +1,181 @@
+"""``llmrt doctor`` finds a broken hop, and looking hurts nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from llmrt.cli import machine, probe
+from llmrt.supervisor import facts
+from support.server import Server, wait_for
+
+DOCTOR = [sys.executable, "-m", "llmrt.cli.main", "doctor"]
+HOPS = {
+    "http": "supervisor",
+    "control": "supervisor",
+    "entry[0].results": "supervisor",
+    "scheduler.requests": "scheduler",
+    "detokenizer[0].tokens": "detokenizer",
+}
+
+
+def doctor(*flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*DOCTOR, *flags], capture_output=True, text=True, timeout=60)
+
+
+def look(server: Server, timeout: float = 30) -> tuple[int, dict[str, Any]]:
+    """Exit code and hops by name."""
+    done = doctor("--json", "--pid", str(server.process.pid), "--timeout", str(timeout))
+    assert done.stderr == ""
+    report = json.loads(done.stdout)
+    (found,) = report["servers"]
+    assert report["ok"] == (done.returncode == 0)
+    return done.returncode, {hop["name"]: hop for hop in found["hops"]}
+
+
+def the_facts(server: Server) -> facts.Facts:
+    return wait_for(
+        lambda: next((each for each in facts.running() if each.pid == server.process.pid), None), "the server's facts"
+    )
+
+
+def test_a_sound_server(server: Server) -> None:
+    code, hops = look(server)
+    assert code == 0
+    for name in HOPS:
+        assert hops[name]["state"] == "ok", hops[name]
+        assert 0 < hops[name]["round_trip"] < 30
+    assert hops["scheduler.requests"]["stats"]["num_requests_running"] == 0
+    assert hops["entry[0].results"]["stats"]["core"] == "up"
+    assert hops["ranks.plan"]["state"] == "unused"
+    assert hops["control"]["stats"]["processes"]["supervisor"] == server.process.pid
+
+
+def test_the_report_is_readable(server: Server) -> None:
+    done = doctor("--pid", str(server.process.pid))
+    assert done.returncode == 0, done.stdout
+    for word in ("llmrt", "torch", "usable of", f"Server {server.url}", "ok detokenizer[0].tokens", "ipc://"):
+        assert word in done.stdout
+    assert done.stdout.endswith("Nothing is broken.\n")
+
+
+def test_looking_disturbs_no_request(server: Server) -> None:
+    body = {"prompt": "Once upon a time", "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}
+    with httpx2.Client(base_url=server.url, timeout=120) as client:
+        with client.stream("POST", "/v1/completions", json=body) as response:
+            lines = response.iter_lines()
+            assert next(lines).startswith("data: {")
+            code, hops = look(server)
+            events = [line for line in lines if line]
+        assert code == 0 and hops["entry[0].results"]["stats"]["open_requests"] == 1
+        assert events[-1] == "data: [DONE]"
+        assert json.loads(events[-2][6:])["choices"][0]["finish_reason"] == "length"
+        assert client.get("/ready").status_code == 200
+    server.wait_idle()
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: probe.process_state(pid) is not None, f"process {pid} to stop")
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_stopped_process_is_found_and_comes_back() -> None:
+    server = Server("--kv-cache-memory", "0.2")
+    try:
+        pids = the_facts(server).processes
+        for victim in ("detokenizer", "scheduler", "supervisor"):
+            with stopped(pids[victim]):
+                code, hops = look(server, timeout=2)
+            broken = {name for name, hop in hops.items() if hop["state"] == "broken"}
+            mine = {name for name, process in HOPS.items() if process == victim}
+            assert code == 1 and mine <= broken, (victim, hops)
+            # The front door may see the loss behind it, the other links may not.
+            assert broken - mine <= {"http"}, (victim, hops)
+            assert all("is stopped" in hops[name]["detail"] for name in mine), hops
+            wait_for(lambda: look(server)[0] == 0, "the server to be sound again")
+        answer = httpx2.post(f"{server.url}/v1/completions", json={"prompt": "Hi", "max_tokens": 2}, timeout=60)
+        assert answer.status_code == 200
+    finally:
+        assert server.stop() == 0, server.log
+
+
+def test_a_loading_server_is_not_broken() -> None:
+    command = [sys.executable, "-m", "llmrt.cli.serve", "--port", "0", "--kv-cache-memory", "0.2"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            found = wait_for(
+                lambda: next((each for each in facts.running() if each.pid == process.pid), None), "the facts", 60
+            )
+            done = doctor("--json", "--pid", str(process.pid), "--timeout", "1")
+            hops = {hop["name"]: hop for hop in json.loads(done.stdout)["servers"][0]["hops"]}
+            assert done.returncode == 0, hops
+            assert hops["scheduler.requests"]["state"] in ("loading", "ok")
+            assert found.url.startswith("http://127.0.0.1:")
+        finally:
+            process.terminate()
+
+
+def test_facts_are_private_and_go_with_the_server() -> None:
+    server = Server("--kv-cache-memory", "0.2", "--served-model-name", "mine")
+    found = the_facts(server)
+    assert (found.url, found.model) == (server.url, "mine")
+    assert set(found.processes) == {"supervisor", "scheduler", "detokenizer"}
+    directory = Path(found.topology.control.removeprefix("ipc://")).parent
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE((directory / facts.FILE).stat().st_mode) == 0o600
+    server.stop(signal.SIGKILL)
+    assert found.pid not in {each.pid for each in facts.running()}
+    missing = doctor("--pid", str(found.pid))
+    assert missing.returncode == 1 and "no server of yours runs" in missing.stderr
+
+
+def test_broken_facts_are_passed_over(tmp_path: Path) -> None:
+    directory = tmp_path / f"llmrt-{os.getpid()}-00000000"
+    directory.mkdir(mode=0o700)
+    for content in (None, b"", b"{", b'{"version":"1"}', b"\xff"):
+        with contextlib.suppress(FileNotFoundError):
+            (directory / facts.FILE).unlink()
+        if content is not None:
+            (directory / facts.FILE).write_bytes(content)
+        assert facts.running(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"usable_processors": 1}, "few"),
+        ({"features": ["sse4_2"]}, "AVX2"),
+        ({"available_memory": 1 << 29}, "0.5 GiB"),
+        ({"open_files": 1024}, "ulimit -n"),
+    ],
+)
+def test_what_is_slow(change: dict[str, Any], word: str) -> None:
+    good = {"usable_processors": 16, "features": ["avx2"], "available_memory": 1 << 36, "open_files": 1 << 20}
+    installed = dict.fromkeys(machine.versions(), "1")
+    assert [each for each in machine.findings(good, installed) if each.level == "slow"] == []
+    (found,) = [each for each in machine.findings({**good, **change}, installed) if each.level == "slow"]
+    assert word in found.what and found.advice
+
+
+def test_what_is_missing() -> None:
+    good = {"usable_processors": 16, "features": ["avx2"], "available_memory": None, "open_files": -1}
+    installed: dict[str, str | None] = {**dict.fromkeys(machine.versions(), "1"), "torch": None}
+    (found,) = machine.findings(good, installed)
+    assert (found.level, found.advice) == ("missing", "pip install torch")
