@@ -38,6 +38,7 @@ CRATES = {
     "detokenizer": {"wire", "link", "text"},
     "entry": {"wire", "link", "text", "chat"},
     "mock": {"wire", "link"},
+    "bench": set(),
 }
 
 

@@ -12,7 +12,7 @@ pub const MAX_PROMPTS: usize = 10_000_000;
 /// Most tokens of a made-up prompt or an answer.
 pub const MAX_TOKENS: u32 = 10_000_000;
 
-/// A configuration that cannot work; the message says what to change.
+/// A configuration that cannot work; the message names the flag of `llmrt bench serve` and what to change.
 #[derive(Debug, Error, PartialEq)]
 #[error("{0}")]
 pub struct ConfigError(pub String);
@@ -155,23 +155,23 @@ impl BenchConfig {
 
     fn check(&self) -> Result<(), ConfigError> {
         self.target()?;
-        at_least_one("num_prompts", self.num_prompts)?;
-        at_least_one("max_concurrency", self.max_concurrency)?;
-        at_least_one("streams_per_connection", Some(self.streams_per_connection))?;
+        at_least_one("--num-prompts", self.num_prompts)?;
+        at_least_one("--max-concurrency", self.max_concurrency)?;
+        at_least_one("--streams-per-connection", Some(self.streams_per_connection))?;
         let prompts = self.num_prompts.unwrap_or(0).saturating_add(self.warmup);
         if prompts > MAX_PROMPTS {
             return refuse(format!(
-                "num_prompts and warmup may be {MAX_PROMPTS} together"
+                "--num-prompts and --warmup may be {MAX_PROMPTS} together"
             ));
         }
         if !(self.timeout > 0.0 && self.timeout <= 1e9) {
-            return refuse("timeout must be more than 0 seconds".into());
+            return refuse("--timeout must be more than 0 seconds".into());
         }
         if self
             .request_rate
             .is_some_and(|r| !(r.is_finite() && r >= 1e-6))
         {
-            return refuse("request_rate must be more than 0 requests per second".into());
+            return refuse("--request-rate must be more than 0 requests per second".into());
         }
         self.check_workload()
     }
@@ -186,7 +186,7 @@ impl BenchConfig {
                 token_ids,
             } => {
                 if !(0.0..1.0).contains(range_ratio) {
-                    return refuse("range_ratio must be at least 0 and less than 1".into());
+                    return refuse("--range-ratio must be at least 0 and less than 1".into());
                 }
                 (vec![*input_len, *output_len], *token_ids)
             }
@@ -197,7 +197,7 @@ impl BenchConfig {
                 output_len,
                 token_ids,
             } => {
-                at_least_one("num_prefixes", Some(*num_prefixes))?;
+                at_least_one("--num-prefixes", Some(*num_prefixes))?;
                 (vec![*prefix_len, *suffix_len, *output_len], *token_ids)
             }
         };
@@ -208,7 +208,7 @@ impl BenchConfig {
             return refuse(format!("lengths must be between 1 and {MAX_TOKENS} tokens"));
         }
         if self.num_prompts.is_none() && !matches!(self.workload, Workload::File { .. }) {
-            return refuse("num_prompts is needed unless the prompts come from a file".into());
+            return refuse("--num-prompts is needed unless the prompts come from a file".into());
         }
         match token_ids {
             Some(_) if self.endpoint == Endpoint::Chat => {
@@ -229,18 +229,18 @@ impl BenchConfig {
         let url = &self.base_url;
         let uri: Uri = url
             .parse()
-            .map_err(|e| ConfigError(format!("base URL {url:?}: {e}")))?;
+            .map_err(|e| ConfigError(format!("--base-url {url:?}: {e}")))?;
         if uri.scheme() == Some(&Scheme::HTTPS) {
             return refuse(format!(
-                "base URL {url:?}: https is not supported; measure the server behind the TLS proxy, over http"
+                "--base-url {url:?}: https is not supported; measure the server behind the TLS proxy, over http"
             ));
         }
         let (Some(authority), true) = (uri.authority(), uri.scheme() == Some(&Scheme::HTTP)) else {
-            return refuse(format!("base URL {url:?} must look like http://host:port"));
+            return refuse(format!("--base-url {url:?} must look like http://host:port"));
         };
         if authority.as_str().contains('@') || uri.query().is_some() {
             return refuse(format!(
-                "base URL {url:?} may have neither user name nor query"
+                "--base-url {url:?} may have neither user name nor query"
             ));
         }
         let path = uri.path().trim_end_matches('/');
@@ -314,21 +314,21 @@ mod tests {
         };
         for (change, word) in [
             (("base_url", json!("https://h")), "https is not supported"),
-            (("base_url", json!("h:80")), "base URL"),
+            (("base_url", json!("h:80")), "--base-url"),
             (("base_url", json!("http://u@h")), "user name"),
-            (("num_prompts", json!(0)), "num_prompts"),
-            (("num_prompts", json!(null)), "num_prompts"),
-            (("num_prompts", json!(MAX_PROMPTS + 1)), "num_prompts"),
-            (("max_concurrency", json!(0)), "max_concurrency"),
+            (("num_prompts", json!(0)), "--num-prompts"),
+            (("num_prompts", json!(null)), "--num-prompts"),
+            (("num_prompts", json!(MAX_PROMPTS + 1)), "--num-prompts"),
+            (("max_concurrency", json!(0)), "--max-concurrency"),
             (
                 ("streams_per_connection", json!(0)),
-                "streams_per_connection",
+                "--streams-per-connection",
             ),
-            (("request_rate", json!(0.0)), "request_rate"),
-            (("request_rate", json!(-1.0)), "request_rate"),
-            (("timeout", json!(0)), "timeout"),
+            (("request_rate", json!(0.0)), "--request-rate"),
+            (("request_rate", json!(-1.0)), "--request-rate"),
+            (("timeout", json!(0)), "--timeout"),
             (("typo", json!(0)), "typo"),
-            (random("range_ratio", json!(1.0)), "range_ratio"),
+            (random("range_ratio", json!(1.0)), "--range-ratio"),
             (random("input_len", json!(0)), "lengths"),
             (random("token_ids", json!([5, 5])), "5:5"),
         ] {
