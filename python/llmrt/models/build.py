@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 
 from llmrt.attention.base import AttentionBackend
@@ -33,9 +35,14 @@ def build(
     backend: AttentionBackend,
     max_positions: int,
 ) -> Decoder:
-    """Takes every tensor from ``weights`` and packs it for ``kernels``; each float32 copy lives only as long."""
+    """Takes every tensor from ``weights`` and packs it for ``kernels``; a float32 copy lives on only where they use it.
+
+    Packing runs on one thread a tensor, so as many layers as there are threads are built side by side.
+    """
     embedding = weights.take(names.EMBEDDING)
-    blocks = [_Layer(config, variant, weights, kernels, i).build(backend) for i in range(config.num_layers)]
+    layers = [_Layer(config, variant, weights, kernels, i) for i in range(config.num_layers)]
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        blocks = list(pool.map(lambda layer: layer.build(backend), layers))
     norm = RMSNorm(weights.take(names.FINAL_NORM), config.rms_norm_eps)
     head = embedding if config.tie_word_embeddings else weights.take(names.HEAD)
     frequencies = rope.frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
@@ -57,6 +64,7 @@ class _Layer:
         self._kernels = kernels
         self._index = index
 
+    @torch.inference_mode()
     def build(self, backend: AttentionBackend) -> Block:
         config = self._config
         attention = Attention(

@@ -58,7 +58,7 @@ def choose(scores: torch.Tensor, limits: Limits, uniforms: torch.Tensor) -> torc
 def _among_best(
     scores: torch.Tensor, look: int, limits: Limits, uniforms: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draws among the ``look`` best of each row, whose first is 0; says which rows (bool) had all that may be drawn among them."""
+    """Draws among the ``look`` best of each row, whose first is 0. The rows marked (bool) had all that may be drawn."""
     best, ids = scores.topk(min(look, scores.shape[1]), dim=1)
     floor, complete = _floor(scores, best, limits)
     by_id = ids.sort(dim=1)
