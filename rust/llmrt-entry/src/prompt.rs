@@ -58,7 +58,10 @@ impl Prompts {
             0 => thread::available_parallelism().map_or(1, |count| count.get()),
             threads => threads,
         };
-        let pool = TokenizerPool::new(tokenizer, PoolOptions::new(threads))?;
+        let options = PoolOptions::new(threads);
+        // Whoever was admitted can wait here: a burst is no reason to refuse it.
+        let queue = options.queue.max(config.limits.max_requests as usize);
+        let pool = TokenizerPool::new(tokenizer, PoolOptions { queue, ..options })?;
         Ok(Self { pool, template })
     }
 
