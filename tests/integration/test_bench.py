@@ -198,7 +198,7 @@ def test_what_is_sent_is_what_the_flags_say(run: Any) -> None:
     flags = ("--header", "x-a: b", "--api-key", "secret", "--extra-body", '{"temperature": 0.5, "max_tokens": 3}')
     prefixes = ("--dataset", "shared-prefix", "--num-prefixes", "2", "--prefix-len", "5", "--suffix-len", "3")
     with scripted_server(answer) as server:
-        done = run(f"{server.url}/api/v1/", *flags, *prefixes, "--num-prompts", "4", "--endpoint", "completions")
+        done = run(f"{server.url}/api/v1/", *flags, *prefixes, "--num-prompts", "4", "--endpoint", "/v1/completions")
     assert done.code == 0 and done.report["model"] == "scripted"
     request = server.requests[-1]
     assert request.path == "/api/v1/completions"

@@ -99,8 +99,11 @@ def _progress(off: bool) -> Iterator[OnProgress | None]:
     with tqdm(unit="req", leave=False, dynamic_ncols=True) as bar:
 
         def show(measuring: bool, total: int, completed: int, failed: int, chunks: int) -> None:
-            bar.total = total or None
-            bar.set_description("measuring" if measuring else "warm-up", refresh=False)
+            description = "measuring: " if measuring else "warm-up: "
+            if bar.desc != description:
+                # The rate shown is that of the phase.
+                bar.reset(total or None)
+                bar.set_description(description.removesuffix(": "), refresh=False)
             bar.set_postfix(failed=failed, chunks=chunks, refresh=False)
             bar.n = completed + failed
             bar.refresh()

@@ -52,7 +52,9 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 def _add_server(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--base-url", default=DEFAULT_URL, metavar="URL", help=f"http only (default: {DEFAULT_URL})")
-    group.add_argument("--endpoint", choices=ENDPOINTS, default="chat", help="route to measure (default: chat)")
+    group.add_argument(
+        "--endpoint", type=_endpoint, choices=ENDPOINTS, default="chat", help="route, or its path (default: chat)"
+    )
     group.add_argument("--model", metavar="NAME", help="model to ask for (default: the first of /v1/models)")
     group.add_argument("--api-key", metavar="KEY", help="sent as bearer token")
     group.add_argument(
@@ -191,6 +193,11 @@ def _finite(flag: str, value: float) -> float:
     if not (math.isfinite(value) and value > 0):
         raise FlagError(f"{flag} must be a number above 0")
     return value
+
+
+def _endpoint(text: str) -> str:
+    paths = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
+    return paths.get(text, text)
 
 
 def _header(text: str) -> tuple[str, str]:

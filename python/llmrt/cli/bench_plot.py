@@ -57,7 +57,8 @@ def _over_time(axes: Any, timeline: dict[str, Any]) -> None:
     # Some ten chunks of time per second would show the steps of the server, not its throughput.
     width = max(1, round(0.5 / interval), len(timeline["chunks"]) // 200)
     starts = range(0, len(timeline["chunks"]), width)
-    rates = [sum(timeline["chunks"][at : at + width]) / (width * interval) for at in starts]
+    groups = [timeline["chunks"][at : at + width] for at in starts]
+    rates = [sum(group) / (len(group) * interval) for group in groups]
     axes.step([at * interval for at in starts], rates, where="post")
     axes.set(title="Throughput", xlabel="s", ylabel="chunks with text per s", ylim=(0, None))
     axes.grid(alpha=0.3)

@@ -157,7 +157,10 @@ impl BenchConfig {
         self.target()?;
         at_least_one("--num-prompts", self.num_prompts)?;
         at_least_one("--max-concurrency", self.max_concurrency)?;
-        at_least_one("--streams-per-connection", Some(self.streams_per_connection))?;
+        at_least_one(
+            "--streams-per-connection",
+            Some(self.streams_per_connection),
+        )?;
         let prompts = self.num_prompts.unwrap_or(0).saturating_add(self.warmup);
         if prompts > MAX_PROMPTS {
             return refuse(format!(
@@ -236,7 +239,9 @@ impl BenchConfig {
             ));
         }
         let (Some(authority), true) = (uri.authority(), uri.scheme() == Some(&Scheme::HTTP)) else {
-            return refuse(format!("--base-url {url:?} must look like http://host:port"));
+            return refuse(format!(
+                "--base-url {url:?} must look like http://host:port"
+            ));
         };
         if authority.as_str().contains('@') || uri.query().is_some() {
             return refuse(format!(

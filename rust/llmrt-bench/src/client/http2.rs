@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use h2::RecvStream;
 use h2::client::{Builder, SendRequest};
+use h2::{Ping, RecvStream};
 use http::Request;
 use tokio::sync::OnceCell;
 
@@ -73,6 +73,8 @@ impl Pool {
             let is_kept = place.0.sender.initialized();
             let opened = place.0.sender.get_or_try_init(|| self.connect()).await;
             let error = match opened {
+                // It turned out that the server allows fewer: another connection has to do.
+                Ok(sender) if place.0.active.get() > self.room(sender) => continue,
                 Ok(sender) => match sender.clone().ready().await {
                     Ok(sender) => return Ok((place, sender)),
                     Err(error) => Fault::lost(&error),
@@ -93,12 +95,11 @@ impl Pool {
     fn place(&self) -> Place {
         let mut connections = self.connections.borrow_mut();
         let roomy = connections.iter().find(|connection| {
-            // Beyond the server's own limit requests would wait here unseen.
-            let allowed = connection
+            let room = connection
                 .sender
                 .get()
-                .map_or(usize::MAX, SendRequest::current_max_send_streams);
-            connection.active.get() < self.streams.min(allowed.max(1))
+                .map_or(self.streams, |sender| self.room(sender));
+            connection.active.get() < room
         });
         let connection = roomy.cloned().unwrap_or_else(|| {
             let new = Rc::new(Connection {
@@ -112,9 +113,14 @@ impl Pool {
         Place(connection)
     }
 
+    /// Requests that a connection takes: beyond the server's own limit they would wait in it unseen.
+    fn room(&self, sender: &SendRequest<Bytes>) -> usize {
+        self.streams.min(sender.current_max_send_streams()).max(1)
+    }
+
     async fn connect(&self) -> Result<SendRequest<Bytes>, Fault> {
         let stream = self.dialer.dial().await?;
-        let (sender, connection) = Builder::new()
+        let (sender, mut connection) = Builder::new()
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .initial_max_send_streams(self.streams)
@@ -122,8 +128,15 @@ impl Pool {
             .handshake(stream)
             .await
             .map_err(|e| Fault::new("connect", e))?;
+        let ping = connection.ping_pong();
         // Its failure reaches the requests that use it.
         tokio::task::spawn_local(async move { drop(connection.await) });
+        // The answer comes behind the server's settings: from then on its limit is known.
+        if let Some(mut ping) = ping {
+            ping.ping(Ping::opaque())
+                .await
+                .map_err(|e| Fault::new("connect", e))?;
+        }
         Ok(sender)
     }
 }
