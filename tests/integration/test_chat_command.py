@@ -45,12 +45,12 @@ def terminal(*flags: str) -> Iterator[Tty]:
 
 
 def api_answer(server: Server, messages: list[dict[str, str]]) -> str:
-    body = {"messages": messages, "temperature": 0, "max_tokens": 24}
+    body = {"messages": messages, "temperature": 0, "max_tokens": 12}
     answer = httpx2.post(f"{server.url}/v1/chat/completions", json=body, timeout=120).json()
     return answer["choices"][0]["message"]["content"]
 
 
-GREEDY = ("--temperature", "0", "--max-tokens", "24")
+GREEDY = ("--temperature", "0", "--max-tokens", "12")
 
 
 def test_a_pipe_gets_the_answer_and_nothing_else(server: Server) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmrt import config
@@ -57,6 +57,7 @@ def parse(*arguments: str) -> dict[str, Any]:
     return vars(parser.parse_args(arguments))
 
 
+@settings(deadline=None)
 @given(configs())
 def test_the_yaml_form_reads_back_as_the_same_configuration(wanted: Config) -> None:
     plain = config.to_yaml(wanted)
@@ -65,6 +66,7 @@ def test_the_yaml_form_reads_back_as_the_same_configuration(wanted: Config) -> N
     assert from_file(commented).config == wanted
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_flag_variable_and_file_mean_the_same(data: st.DataObject) -> None:
     option = data.draw(st.sampled_from([each for each in config.options() if each.kind is not bool]))
@@ -215,6 +217,8 @@ def test_check_prints_what_a_server_would_use(tmp_path: Path) -> None:
 def test_check_refuses_what_could_not_start(tmp_path: Path) -> None:
     missing = run("--check", "--model", str(tmp_path / "none.gguf"))
     assert missing.returncode == 2 and "does not exist" in missing.stderr
+    faults = run("--check", "--engine", "mock", "--mock-faults", "dance")
+    assert faults.returncode == 2 and "--mock-faults" in faults.stderr
     long = run("--check", "--max-model-len", "9000")
     assert long.returncode == 2 and "--max-model-len 9000 is more than the model's 8192" in long.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import sys
@@ -153,10 +154,10 @@ def _verdict(report: Report) -> str:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 3600:
-        raise ValueError(text)
-    return value
+    with contextlib.suppress(ValueError):
+        if 0 < (value := float(text)) <= 3600:
+            return value
+    raise argparse.ArgumentTypeError(f"must be a number of seconds, at most 3600, not {text!r}")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def probe(server: Facts, timeout: float) -> list[Hop]:
     hops = [_judge(server, name, used[name], answers[name], timeout) for name in used]
     if health.state == LOADING:
         # The core greets nobody before its model is there.
-        hops = [_loading(hop) if hop.process == "scheduler" else hop for hop in hops]
+        hops = [_loading(hop) if hop.name == "scheduler.requests" else hop for hop in hops]
     unused = [
         Hop(name, endpoint, "scheduler", None, UNUSED, "one rank lives in the scheduler")
         for name, endpoint in table.items()
@@ -97,7 +97,7 @@ def _advance(probe: _Probe) -> None:
 
 
 def _judge(server: Facts, name: str, endpoint: str, probe: _Probe, timeout: float) -> Hop:
-    process = _process_of(name)
+    process = _process_of(name, server)
     pid = server.processes.get(process)
     if probe.reply is not None and probe.reply.ok:
         stats = json.loads(probe.reply.value)
@@ -138,14 +138,14 @@ def _http(server: Facts, timeout: float) -> Hop:
         if status == 503:
             health, _ = _get(server.url, "/health", timeout)
             loading = health == 200
-            return Hop("http", server.url, "entry", pid, LOADING if loading else BROKEN, _message(body))
+            return Hop("http", server.url, "supervisor", pid, LOADING if loading else BROKEN, _message(body))
     except (OSError, http.client.HTTPException) as error:
         state = process_state(pid)
         why = str(error) or type(error).__name__
         detail = f"the supervisor (process {pid}) {state}" if state is not None else f"does not answer: {why}"
-        return Hop("http", server.url, "entry", pid, BROKEN, detail)
+        return Hop("http", server.url, "supervisor", pid, BROKEN, detail)
     state = OK if status == 200 else BROKEN
-    return Hop("http", server.url, "entry", pid, state, f"/ready answers {status}", time.monotonic() - began)
+    return Hop("http", server.url, "supervisor", pid, state, f"/ready answers {status}", time.monotonic() - began)
 
 
 def _get(url: str, path: str, timeout: float) -> tuple[int, bytes]:
@@ -172,12 +172,19 @@ def _loading(hop: Hop) -> Hop:
     return Hop(hop.name, hop.endpoint, hop.process, hop.pid, LOADING, "the model is still loading")
 
 
-def _process_of(name: str) -> str:
+def _process_of(name: str, server: Facts) -> str:
     """Which process listens at an endpoint; the entry worker lives in the supervisor's."""
     part = name.partition("[")[0].partition(".")[0]
-    return part if part in ("scheduler", "detokenizer") else "supervisor"
+    if part == "scheduler":
+        return part if part in server.processes else "mock engine"
+    return part if part == "detokenizer" else "supervisor"
 
 
 def _told(stats: dict[str, Any]) -> str:
-    numbers = {key: value for key, value in stats.items() if isinstance(value, (int, str)) and value != 0}
-    return ", ".join(f"{key} {value}" for key, value in list(numbers.items())[:4])
+    """The first counts that are not zero."""
+    told = [
+        f"{key} {value:.1f}" if isinstance(value, float) else f"{key} {value}"
+        for key, value in stats.items()
+        if isinstance(value, (int, float, str)) and value
+    ]
+    return ", ".join(told[:4]) or "idle"

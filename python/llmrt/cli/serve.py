@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from llmrt import __version__, config
 from llmrt.model_config import ModelError
@@ -68,11 +69,13 @@ def main(arguments: Sequence[str] | None = None, program: str = "llmrt-serve") -
 
 def _check(resolved: config.Resolved) -> int:
     """Prints the configuration when a server could start with it; raises what a start would raise."""
-    from llmrt import model_source
+    from llmrt import model_source, topology
     from llmrt.supervisor import launch
 
     source = model_source.resolve(resolved.config.model.model)
     longest = launch.max_model_len(resolved.config, source)
+    if resolved.config.mock.engine == "mock":
+        launch.mock_config(resolved.config, source, topology.build(Path("/")))
     print(f"# {source.name}: {source.config.architecture}, {source.format}, at most {longest} tokens per request")
     print(f"# {source.path}")
     print(config.to_yaml(resolved.config, resolved.sources), end="")

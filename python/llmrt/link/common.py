@@ -65,7 +65,7 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who connects: role ``entry``, ``scheduler``, ``detokenizer`` or ``supervisor``, and the number among it."""
+    """Who connects: role ``entry``, ``scheduler``, ``detokenizer``, ``supervisor`` or ``doctor``, and its number."""
 
     role: str
     index: int = 0
