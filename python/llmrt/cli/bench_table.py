@@ -20,7 +20,8 @@ def render(report: dict[str, Any]) -> str:
 
 
 def _head(report: dict[str, Any]) -> str:
-    at = f"{report['base_url']} {report['endpoint']}, {report['protocol']}, {report['connections']} connections"
+    connections = f"{report['connections']} connection{'' if report['connections'] == 1 else 's'}"
+    at = f"{report['base_url']} {report['endpoint']}, {report['protocol']}, {connections}"
     cut = f"\nCut: {report['cut']}; rates and percentiles are of what was done until then." if report["cut"] else ""
     return f"{report['model']} at {at}{cut}"
 
