@@ -32,7 +32,14 @@ def wait_for(condition: Callable[[], Any], what: str, timeout: float = 30.0) -> 
 class Server:
     """``llmrt-serve`` on a free port of the loopback interface."""
 
-    def __init__(self, *flags: str, env: dict[str, str] | None = None, command: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        *flags: str,
+        env: dict[str, str] | None = None,
+        command: list[str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.headers = headers or {}
         self.log_path = Path(tempfile.mkstemp(prefix="llmrt-test-", suffix=".log")[1])
         command = command or [sys.executable, "-m", "llmrt.cli.serve"]
         with self.log_path.open("wb") as log:
@@ -67,7 +74,7 @@ class Server:
 
     def _ready(self) -> bool:
         self._alive()
-        return httpx2.get(f"{self.url}/ready").status_code == 200
+        return httpx2.get(f"{self.url}/ready", headers=self.headers).status_code == 200
 
     def children(self) -> list[int]:
         """Process ids of the server's direct children."""
@@ -80,7 +87,7 @@ class Server:
     def metrics(self) -> dict[str, float]:
         """Samples of ``/metrics`` by name, summed over labels."""
         sums: dict[str, float] = {}
-        for line in httpx2.get(f"{self.url}/metrics").text.splitlines():
+        for line in httpx2.get(f"{self.url}/metrics", headers=self.headers).text.splitlines():
             if line and not line.startswith("#"):
                 name, value = line.rsplit(" ", 1)
                 name = name.split("{", 1)[0]

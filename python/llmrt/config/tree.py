@@ -63,6 +63,7 @@ class EntryOptions:
 
     host: str = option("127.0.0.1", "address to listen on")
     port: int = option(8000, "port to listen on; 0 takes a free one", between=(0, 65535))
+    api_key: str | None = option(None, "key that every request but /health must bear (better as LLMRT_API_KEY)")
     tokenizer_threads: int = option(
         0, "threads that tokenize and render templates (0: from the CPU quota)", between=(0, 256)
     )

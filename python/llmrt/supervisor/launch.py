@@ -163,6 +163,7 @@ def entry_config(config: Config, source: ModelSource, topology: Topology, descri
             "created": int(time.time()),
         },
         "tokenizer_threads": config.entry.tokenizer_threads or cpus.available(),
+        "api_keys": [] if config.entry.api_key is None else [config.entry.api_key],
         "limits": {
             "max_body_bytes": config.entry.max_body_mb * MIB,
             "max_connections": config.entry.max_connections,

@@ -56,9 +56,12 @@ class Supervisor:
                 control = link.Inbox(table.control)
                 try:
                     self.children = launch.children(self.config, source, table)
+                    url = url_of(listener)
                     entry = launch.entry(self.config, source, table, listener)
-                    self._publish(directory, source.name, url_of(listener), table)
-                    _log.info("%s: listening on %s, loading the model", source.name, url_of(listener))
+                    # The entry holds it now: connections that come while it drains are refused, not queued.
+                    listener.close()
+                    self._publish(directory, source.name, url, table)
+                    _log.info("%s: listening on %s, loading the model", source.name, url)
                     return self._watch(signals, control, entry)
                 finally:
                     children.stop(self.children)

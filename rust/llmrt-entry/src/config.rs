@@ -19,6 +19,9 @@ pub struct EntryConfig {
     /// Threads that tokenize and render chat templates; 0 takes them from the CPU quota.
     #[serde(default)]
     pub tokenizer_threads: usize,
+    /// Bearer tokens that open every route; none: no key is asked for.
+    #[serde(default)]
+    pub api_keys: Vec<String>,
     #[serde(default)]
     pub limits: Limits,
     #[serde(default)]
@@ -213,6 +216,11 @@ impl EntryConfig {
             ),
             (self.model.vocab_size >= 1, "model.vocab_size", "at least 1"),
             (!self.model.name.is_empty(), "model.name", "non-empty"),
+            (
+                self.api_keys.iter().all(|key| !key.is_empty()),
+                "api_keys",
+                "non-empty strings",
+            ),
             (
                 self.tokenizer_threads <= 256,
                 "tokenizer_threads",

@@ -1,6 +1,7 @@
 //! From an HTTP request to the handler of its route, and back.
 
 mod body;
+mod keys;
 mod request_id;
 mod response;
 mod routes;

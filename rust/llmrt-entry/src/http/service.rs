@@ -11,6 +11,7 @@ use http::{HeaderValue, Method, Request, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::Service;
 
+use super::keys;
 use super::request_id::X_REQUEST_ID;
 use super::response::{Body, Response, error};
 use super::routes::Found;
@@ -67,7 +68,10 @@ async fn respond(shard: &Rc<Shard>, request: Request<Incoming>, origin: &Origin)
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let answer = match shard.routes.find(&method, &path) {
         Found::Route(route, parameter) => {
-            handlers::dispatch(shard, route, parameter, request, origin).await
+            match keys::authorise(&shard.config.api_keys, route, request.headers()) {
+                Ok(()) => handlers::dispatch(shard, route, parameter, request, origin).await,
+                Err(refusal) => Err(refusal),
+            }
         }
         Found::Method(allow) => return method_not_allowed(allow),
         Found::Nothing => Err(ApiError::route_not_found(method.as_str(), &path)),
