@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
+
 from support.server import Server
 
 MODEL = "SmolLM2-135M-Instruct"

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+
 from support.server import Server
 
 from .conftest import MODEL
@@ -171,9 +172,7 @@ def test_same_client_id_twice_at_once(server: Server) -> None:
 
     def ask(number: int) -> str:
         body = {"prompt": f"The number {number} is", "max_tokens": 16, "temperature": 0, "ignore_eos": True}
-        response = httpx2.post(
-            f"{server.url}/v1/completions", json=body, headers={"x-request-id": "same"}, timeout=60
-        )
+        response = httpx2.post(f"{server.url}/v1/completions", json=body, headers={"x-request-id": "same"}, timeout=60)
         assert response.status_code == 200, response.text
         return response.json()["choices"][0]["text"]
 

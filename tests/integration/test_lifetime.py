@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+
 from support.h2_client import H2Client
 from support.server import Server, wait_for
 

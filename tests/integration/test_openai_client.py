@@ -7,6 +7,7 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
+
 from support.server import Server
 
 from .conftest import MODEL
@@ -26,9 +27,7 @@ def sync_client(server: Server, transport: dict[str, bool]) -> Any:
 
 
 def async_client(server: Server, transport: dict[str, bool]) -> AsyncOpenAI:
-    return AsyncOpenAI(
-        base_url=f"{server.url}/v1", api_key="unused", http_client=DefaultAsyncHttpxClient(**transport)
-    )
+    return AsyncOpenAI(base_url=f"{server.url}/v1", api_key="unused", http_client=DefaultAsyncHttpxClient(**transport))
 
 
 def test_chat(sync_client: OpenAI) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
+
 from support.server import Server
 
 COMPLETIONS = "/v1/completions"

@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from support.server import Server
 
 PROMPTS = [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+
 from support.server import Server
 
 ROOT = Path(__file__).parents[2]

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+
 try:
     import tomllib
 except ModuleNotFoundError:  # CPython 3.10
