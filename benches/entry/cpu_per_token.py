@@ -15,12 +15,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import random
 import resource
 import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ from typing import Any
 import load
 from servers import Llmrt, Measured, Peer
 
-ROOT = Path(__file__).parents[2]
+from llmrt import model_source
+from llmrt._core import Tokenizer
+
 STEPS = (10.0, 0.0)
 LONG_PROMPT = 2000
 CONNECTIONS = 1000
@@ -90,14 +93,14 @@ def short_requests(http2: bool) -> Cell:
     return Cell(f"short request {'h2' if http2 else 'h1'}", "us/request", 0.5, measure)
 
 
-def prompts(warm: bool, seed: Iterator[int]) -> Cell:
-    """CPU per token of long prompts."""
+def prompts(warm: bool, tokenizer: Tokenizer, rng: random.Random) -> Cell:
+    """CPU per token of long prompts. What comes first, which warms the prefix, is not counted."""
 
     def measure(server: Measured, _: bool) -> float:
-        same = next(seed)
-        load.long_prompts(server, 1, LONG_PROMPT, warm, same)
+        first, *rest = load.conversations(tokenizer, 61, LONG_PROMPT, warm, rng)
+        load.ask_all(server, [first])
         begin = server.cpu_ns()
-        tokens = load.long_prompts(server, 60, LONG_PROMPT, warm, same)
+        tokens = load.ask_all(server, rest)
         return (server.cpu_ns() - begin) / tokens / 1e3
 
     return Cell(f"prompt {'warm' if warm else 'cold'}", "us/token", 0.05 if warm else 0.3, measure)
@@ -134,9 +137,9 @@ def ask_on_connection(server: Measured) -> contextlib.AbstractContextManager[soc
     return connection
 
 
-def cells() -> list[Cell]:
+def cells(tokenizer: Tokenizer) -> list[Cell]:
     """All figures, with the aims of the project."""
-    seeds = iter(range(1, 1 << 30))
+    rng = random.Random(1)
     return [
         streamed(10.0, False, 64, 0.35),
         streamed(10.0, False, 256, 0.3),
@@ -150,8 +153,8 @@ def cells() -> list[Cell]:
         streamed(0.0, True, 1024, 0.5),
         short_requests(False),
         short_requests(True),
-        prompts(False, seeds),
-        prompts(True, seeds),
+        prompts(False, tokenizer, rng),
+        prompts(True, tokenizer, rng),
         # Last, because memory stays what it once was.
         Cell("memory at 1000 idle connections", "MB RSS", 0.5, memory_idle, 10.0),
         Cell("memory at 1000 active streams", "MB RSS", 0.5, memory_active, 10.0),
@@ -191,7 +194,9 @@ def main() -> None:
         parser.error("give --peer and --scripts, or --model to measure llmrt alone")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    chosen = [cell for cell in cells() if options.only in cell.name]
+    model = model_source.resolve(options.model or str(options.peer / "smollm2"))
+    load_tokenizer = Tokenizer.from_gguf if model.tokenizer.suffix == ".gguf" else Tokenizer.from_file
+    chosen = [cell for cell in cells(load_tokenizer(model.tokenizer)) if options.only in cell.name]
     with contextlib.ExitStack() as stack:
         servers = start(options, stack)
         for number in range(options.rounds):

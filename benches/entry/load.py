@@ -8,14 +8,17 @@ import random
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from servers import Measured
 
+from llmrt._core import Tokenizer
+
 PATH = "/v1/chat/completions"
 QUESTION = "Tell me in a few words what a quick brown fox does when it meets a lazy dog on a warm day in June."
-WORDS = ("time", "person", "year", "way", "day", "thing", "man", "world", "life", "hand", "part", "child", "eye")
+ORDINARY = range(300, 45000)
+"""Token ids that are neither special nor single bytes in the model that is used here."""
 
 
 def chat(model: str, messages: list[dict[str, str]], max_tokens: int, stream: bool) -> dict[str, Any]:
@@ -74,29 +77,28 @@ def h2load(server: Measured, http2: bool, count: int, requests: int, tokens: int
     return process
 
 
-def text(tokens: int, rng: random.Random) -> str:
-    """Random words, about one token each."""
-    return " ".join(rng.choices(WORDS, k=tokens))
+def text(tokens: int, rng: random.Random, tokenizer: Tokenizer) -> str:
+    """The text of random tokens: few of its words come twice, so that no cache of words helps."""
+    return tokenizer.decode(rng.choices(ORDINARY, k=tokens))
 
 
-def long_prompts(server: Measured, count: int, tokens: int, warm: bool, seed: int) -> int:
-    """Sends ``count`` prompts of about ``tokens`` tokens for one token each; returns their tokens by its usage.
+def conversations(
+    tokenizer: Tokenizer, count: int, tokens: int, warm: bool, rng: random.Random
+) -> Iterator[list[dict[str, str]]]:
+    """Long prompts of about ``tokens`` tokens; warm ones share all but their last message."""
+    shared = text(tokens, rng, tokenizer)
+    for _ in range(count):
+        if warm:
+            yield [{"role": "system", "content": shared}, {"role": "user", "content": text(8, rng, tokenizer)}]
+        else:
+            yield question(text(tokens, rng, tokenizer))
 
-    A warm prompt shares all but its last message with the ones before; the shared part is sent once beforehand.
-    """
-    rng = random.Random(seed)
-    shared = text(tokens, rng)
 
-    def conversations() -> Iterator[list[dict[str, str]]]:
-        for _ in range(count):
-            if warm:
-                yield [{"role": "system", "content": shared}, {"role": "user", "content": text(8, rng)}]
-            else:
-                yield question(text(tokens, rng))
-
+def ask_all(server: Measured, prompts: Iterable[list[dict[str, str]]]) -> int:
+    """Sends prompts one after the other, for one token each; returns their tokens by its usage."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     try:
-        return sum(ask(connection, server, messages) for messages in conversations())
+        return sum(ask(connection, server, messages) for messages in prompts)
     finally:
         connection.close()
 

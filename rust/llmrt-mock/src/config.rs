@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use llmrt_link::LinkOptions;
+use llmrt_link::{LinkTimes, Topology};
+use llmrt_log::LogConfig;
 use serde::Deserialize;
 
 use crate::fault::{FaultError, Faults};
@@ -33,51 +34,6 @@ pub struct Config {
     pub link: LinkTimes,
 }
 
-/// The parts of the topology table that concern an engine.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Topology {
-    /// The supervisor binds.
-    pub control: String,
-    pub scheduler: SchedulerEndpoints,
-    pub detokenizer: Vec<DetokenizerEndpoints>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub struct SchedulerEndpoints {
-    /// The engine binds.
-    pub requests: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub struct DetokenizerEndpoints {
-    /// The detokenizer binds.
-    pub tokens: String,
-}
-
-/// Log lines: how they look and which are written.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LogConfig {
-    pub format: LogFormat,
-    /// Least severe level written: `error`, `warn`, `info`, `debug`, `trace`, or a `tracing` filter.
-    pub level: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    Text,
-    Json,
-}
-
-/// Liveness of the links, seconds.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LinkTimes {
-    pub heartbeat_s: f64,
-    pub silence_s: f64,
-}
-
 /// Why a configuration was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -98,7 +54,6 @@ impl Config {
         let config: Self = serde_json::from_str(json)?;
         config.faults()?;
         let in_vocabulary = |ids: &[u32]| ids.iter().all(|&id| id < config.vocab_size);
-        let seconds = |v: f64| v.is_finite() && v > 0.0 && v <= 1e6;
         let rules = [
             (config.vocab_size > 0, "vocab_size", "at least 1"),
             (config.max_model_len > 1, "max_model_len", "at least 2"),
@@ -127,7 +82,7 @@ impl Config {
                 "a list of at least one detokenizer",
             ),
             (
-                seconds(config.link.heartbeat_s) && seconds(config.link.silence_s),
+                config.link.are_sound(),
                 "link.heartbeat_s and link.silence_s",
                 "positive numbers of seconds",
             ),
@@ -160,16 +115,6 @@ impl Config {
             answer_tokens: self.answer_tokens,
             cached_tokens: self.cached_tokens,
             detokenizers: self.topology.detokenizer.len(),
-        }
-    }
-}
-
-impl LinkTimes {
-    pub(crate) fn options(&self) -> LinkOptions {
-        LinkOptions {
-            heartbeat: Duration::from_secs_f64(self.heartbeat_s),
-            silence: Duration::from_secs_f64(self.silence_s),
-            ..LinkOptions::default()
         }
     }
 }

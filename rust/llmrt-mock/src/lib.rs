@@ -7,7 +7,6 @@
 mod config;
 mod fault;
 mod lanes;
-mod logs;
 mod pattern;
 mod request;
 mod run;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use llmrt_link::zmq::{ZmqInbox, ZmqOutbox};
 use llmrt_link::{Identity, LinkError, LinkOptions, Outbox, Welcome};
+use llmrt_log::LogError;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, ConfigError};
-use crate::logs;
 use crate::serve::{Links, serve};
 use crate::state::{PAGE_SIZE, State};
 
@@ -21,8 +21,8 @@ const FRAMES_WINDOW: usize = 64 << 10;
 pub enum RunError {
     #[error(transparent)]
     Config(#[from] ConfigError),
-    #[error("log level {level:?} is not understood: {reason}")]
-    Log { level: String, reason: String },
+    #[error(transparent)]
+    Log(#[from] LogError),
     #[error(transparent)]
     Link(#[from] LinkError),
     #[error("cannot start: {0}")]
@@ -35,10 +35,7 @@ pub enum RunError {
 /// The configuration is refused, or the inbox cannot be bound.
 pub fn run(config_json: &str) -> Result<(), RunError> {
     let config = Config::from_json(config_json)?;
-    logs::init(&config.log).map_err(|reason| RunError::Log {
-        level: config.log.level.clone(),
-        reason,
-    })?;
+    llmrt_log::init(&config.log)?;
     tracing::warn!(
         model = config.model,
         step_ms = config.step_ms,
