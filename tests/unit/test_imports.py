@@ -33,12 +33,13 @@ ALLOWED = {
 CRATES = {
     "wire": set(),
     "link": {"wire"},
+    "log": set(),
     "gguf": set(),
     "text": {"gguf"},
     "chat": set(),
-    "detokenizer": {"wire", "link", "text"},
-    "entry": {"wire", "link", "text", "chat"},
-    "mock": {"wire", "link"},
+    "detokenizer": {"wire", "link", "log", "text"},
+    "entry": {"wire", "link", "log", "text", "chat"},
+    "mock": {"wire", "link", "log"},
     "bench": set(),
 }
 

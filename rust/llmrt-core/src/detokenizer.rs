@@ -19,7 +19,7 @@ pub fn run_detokenizer(py: Python<'_>, config_json: &str) -> PyResult<()> {
 fn to_py(error: RunError) -> PyErr {
     let message = error.to_string();
     match error {
-        RunError::Config(_) | RunError::Log { .. } => PyValueError::new_err(message),
+        RunError::Config(_) | RunError::Log(_) => PyValueError::new_err(message),
         RunError::Link(_) | RunError::Io(_) => PyOSError::new_err(message),
         RunError::Tokenizer(_) => PyRuntimeError::new_err(message),
     }

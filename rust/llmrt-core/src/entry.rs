@@ -1,11 +1,13 @@
 //! `Entry`: an entry worker embedded in a Python process.
 
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use llmrt_entry::{EntryConfig, EntryWorker, StartError};
+use llmrt_entry::{EntryConfig, EntryWorker, LocalClient, LocalResponse, StartError, api};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 /// An entry worker: HTTP server, tokenizer threads and router, on threads of its own.
 #[pyclass(frozen, module = "llmrt._core")]
@@ -77,6 +79,15 @@ impl Entry {
         }))
     }
 
+    /// A way to make requests from this process. Raises OSError if there are no more descriptors, RuntimeError if the
+    /// worker was not started.
+    fn client(&self) -> PyResult<Client> {
+        match &*self.state() {
+            State::Started(worker) => Ok(Client(worker.client()?)),
+            _ => Err(PyRuntimeError::new_err("the entry worker does not run")),
+        }
+    }
+
     /// Ends all open requests with an error that gives `reason`; new ones get 503 until a core answers again.
     fn core_down(&self, py: Python<'_>, reason: &str) {
         py.detach(|| {
@@ -88,7 +99,7 @@ impl Entry {
 }
 
 impl Entry {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.worker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,4 +113,99 @@ fn to_py(error: StartError) -> PyErr {
         }
         _ => PyRuntimeError::new_err(message),
     }
+}
+
+/// Makes requests to the entry worker of this process. All methods may be called from many threads.
+#[pyclass(frozen, module = "llmrt._core")]
+pub struct Client(LocalClient);
+
+#[pymethods]
+impl Client {
+    /// Sends a request with a JSON body; returns at once. Raises ValueError if `method` or `path` is none.
+    fn request(&self, method: &str, path: &str, body: Vec<u8>) -> PyResult<Response> {
+        let response = self.0.request(method, path, body.into());
+        let response = response.map_err(|e| PyValueError::new_err(e.to_string()))?;
+        Ok(Response {
+            key: response.key(),
+            answer: Mutex::new(Answer {
+                response: Some(response),
+                status: None,
+                ended: false,
+            }),
+        })
+    }
+
+    /// Keys of the responses that have news since the last call.
+    fn ready(&self) -> Vec<u64> {
+        self.0.ready()
+    }
+
+    /// Descriptor that is readable while `ready` has something to tell; only to be waited for.
+    fn fileno(&self) -> i32 {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+/// An answer as it arrives. Closing or dropping it cancels its request.
+#[pyclass(frozen, module = "llmrt._core")]
+pub struct Response {
+    /// What `Client.ready` calls it.
+    #[pyo3(get)]
+    key: u64,
+    answer: Mutex<Answer>,
+}
+
+struct Answer {
+    response: Option<LocalResponse>,
+    status: Option<u16>,
+    ended: bool,
+}
+
+#[pymethods]
+impl Response {
+    /// HTTP status, as far as `take` has met it.
+    #[getter]
+    fn status(&self) -> Option<u16> {
+        self.answer().status
+    }
+
+    /// Whether `take` has met the end, or the response was closed.
+    #[getter]
+    fn ended(&self) -> bool {
+        self.answer().ended
+    }
+
+    /// The part of the body that has arrived since the last call; never waits.
+    fn take<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let mut answer = self.answer();
+        let Some(response) = &mut answer.response else {
+            return PyBytes::new(py, &[]);
+        };
+        let body = response.take();
+        let (status, ended) = (response.status(), response.ended());
+        answer.status = status;
+        answer.ended = ended;
+        PyBytes::new(py, &body)
+    }
+
+    /// Cancels the request unless it has ended.
+    fn close(&self) {
+        let mut answer = self.answer();
+        answer.response = None;
+        answer.ended = true;
+    }
+}
+
+impl Response {
+    fn answer(&self) -> MutexGuard<'_, Answer> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Raises ValueError unless `fields_json` is an object of sampling fields that the server would take. Token ids are
+/// bounded by a model's vocabulary, which is not known here.
+#[pyfunction]
+pub fn check_sampling(fields_json: &str) -> PyResult<()> {
+    api::check_sampling(fields_json.as_bytes())
+        .map_err(|error| PyValueError::new_err(error.message().to_owned()))
 }

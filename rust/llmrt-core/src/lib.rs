@@ -16,7 +16,7 @@ mod _core {
     #[pymodule_export]
     use super::detokenizer::run_detokenizer;
     #[pymodule_export]
-    use super::entry::Entry;
+    use super::entry::{Client, Entry, Response, check_sampling};
     #[pymodule_export]
     use super::gguf::GgufFile;
     #[pymodule_export]

@@ -27,7 +27,7 @@ pub fn check_mock_faults(faults: &str) -> PyResult<()> {
 fn to_py(error: RunError) -> PyErr {
     let message = error.to_string();
     match error {
-        RunError::Config(_) | RunError::Log { .. } => PyValueError::new_err(message),
+        RunError::Config(_) | RunError::Log(_) => PyValueError::new_err(message),
         RunError::Link(_) | RunError::Io(_) => PyOSError::new_err(message),
     }
 }

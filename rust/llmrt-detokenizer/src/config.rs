@@ -1,9 +1,8 @@
 //! What a detokenizer is told at its start: one JSON object.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use llmrt_link::LinkOptions;
+use llmrt_link::{LinkTimes, Topology};
+use llmrt_log::LogConfig;
+use llmrt_text::TokenizerSource;
 use serde::Deserialize;
 
 /// Configuration of one detokenizer. Unknown keys are refused: a misspelt option must not be silently off.
@@ -19,95 +18,6 @@ pub struct Config {
     pub log: LogConfig,
     #[serde(default)]
     pub link: LinkTimes,
-}
-
-/// The parts of the topology table that concern a detokenizer.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Topology {
-    /// The supervisor binds.
-    pub control: String,
-    pub scheduler: SchedulerEndpoints,
-    pub entry: Vec<EntryEndpoints>,
-    pub detokenizer: Vec<DetokenizerEndpoints>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub struct SchedulerEndpoints {
-    /// The scheduler binds; it is told here which requests a stop string ended.
-    pub requests: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub struct EntryEndpoints {
-    /// The entry worker binds.
-    pub results: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub struct DetokenizerEndpoints {
-    /// The detokenizer binds, the scheduler connects.
-    pub tokens: String,
-}
-
-/// Where the tokenizer is read from.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TokenizerSource {
-    pub kind: TokenizerKind,
-    pub path: PathBuf,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TokenizerKind {
-    /// Rebuilt from a GGUF file's metadata.
-    Gguf,
-    /// A Hugging Face `tokenizer.json`.
-    Json,
-}
-
-/// Log lines: how they look and which are written.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogConfig {
-    pub format: LogFormat,
-    /// Least severe level written: `error`, `warn`, `info`, `debug`, `trace`, or a `tracing` filter.
-    pub level: String,
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self {
-            format: LogFormat::Text,
-            level: "info".to_owned(),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    Text,
-    Json,
-}
-
-/// Liveness of the links.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LinkTimes {
-    /// Seconds between heartbeats.
-    pub heartbeat_s: f64,
-    /// Seconds without a sign of life after which a peer counts as dead.
-    pub silence_s: f64,
-}
-
-impl Default for LinkTimes {
-    fn default() -> Self {
-        Self {
-            heartbeat_s: 1.0,
-            silence_s: 30.0,
-        }
-    }
 }
 
 /// Why a configuration was refused.
@@ -126,7 +36,6 @@ impl Config {
     /// Reads and checks the JSON object.
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
         let config: Self = serde_json::from_str(json)?;
-        let seconds = |v: f64| v.is_finite() && v > 0.0 && v <= 1e6;
         let workers = 1..=usize::from(llmrt_wire::RequestId::MAX_WORKERS);
         let topology = &config.topology;
         let rules = [
@@ -141,29 +50,14 @@ impl Config {
                 "a position in topology.detokenizer",
             ),
             (
-                seconds(config.link.heartbeat_s),
-                "link.heartbeat_s",
-                "a positive number of seconds",
-            ),
-            (
-                seconds(config.link.silence_s),
-                "link.silence_s",
-                "a positive number of seconds",
+                config.link.are_sound(),
+                "link.heartbeat_s and link.silence_s",
+                "positive numbers of seconds",
             ),
         ];
         match rules.into_iter().find(|(holds, _, _)| !holds) {
             Some((_, name, rule)) => Err(ConfigError::Range { name, rule }),
             None => Ok(config),
-        }
-    }
-}
-
-impl LinkTimes {
-    pub(crate) fn options(&self) -> LinkOptions {
-        LinkOptions {
-            heartbeat: Duration::from_secs_f64(self.heartbeat_s),
-            silence: Duration::from_secs_f64(self.silence_s),
-            ..LinkOptions::default()
         }
     }
 }
@@ -186,7 +80,7 @@ mod tests {
     fn defaults_are_usable() {
         let config = Config::from_json(&json(ONE, "")).expect("a valid configuration");
         assert_eq!((config.index, config.log.level.as_str()), (0, "info"));
-        assert_eq!(config.link.options().heartbeat, Duration::from_secs(1));
+        assert_eq!(config.link.options().heartbeat, std::time::Duration::from_secs(1));
     }
 
     #[test]

@@ -8,7 +8,6 @@ mod config;
 mod control;
 mod cut;
 mod deliver;
-mod logs;
 mod run;
 mod serve;
 mod state;

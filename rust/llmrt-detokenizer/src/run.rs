@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use llmrt_link::zmq::{ZmqInbox, ZmqOutbox};
 use llmrt_link::{Identity, LinkError, Outbox, Welcome};
-use llmrt_text::Tokenizer;
+use llmrt_log::LogError;
+use llmrt_text::TokenizerSource;
 use llmrt_text::decode::TokenDecoder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{Config, ConfigError, TokenizerKind, TokenizerSource};
-use crate::logs;
+use crate::config::{Config, ConfigError};
 use crate::serve::{Links, serve};
 use crate::state::State;
 
@@ -18,8 +18,8 @@ use crate::state::State;
 pub enum RunError {
     #[error(transparent)]
     Config(#[from] ConfigError),
-    #[error("log level {level:?} is not understood: {reason}")]
-    Log { level: String, reason: String },
+    #[error(transparent)]
+    Log(#[from] LogError),
     #[error("cannot read the tokenizer: {0}")]
     Tokenizer(String),
     #[error(transparent)]
@@ -34,10 +34,7 @@ pub enum RunError {
 /// The configuration is refused, the tokenizer cannot be read, or the inbox cannot be bound.
 pub fn run(config_json: &str) -> Result<(), RunError> {
     let config = Config::from_json(config_json)?;
-    logs::init(&config.log).map_err(|reason| RunError::Log {
-        level: config.log.level.clone(),
-        reason,
-    })?;
+    llmrt_log::init(&config.log)?;
     let decoder = load(&config.tokenizer)?;
     tracing::info!(
         index = config.index,
@@ -51,11 +48,9 @@ pub fn run(config_json: &str) -> Result<(), RunError> {
 }
 
 fn load(source: &TokenizerSource) -> Result<TokenDecoder, RunError> {
-    let tokenizer = match source.kind {
-        TokenizerKind::Gguf => Tokenizer::from_gguf(&source.path),
-        TokenizerKind::Json => Tokenizer::from_file(&source.path),
-    };
-    let tokenizer = tokenizer.map_err(|error| RunError::Tokenizer(error.to_string()))?;
+    let tokenizer = source
+        .load()
+        .map_err(|error| RunError::Tokenizer(error.to_string()))?;
     Ok(TokenDecoder::new(tokenizer.inner().clone()))
 }
 

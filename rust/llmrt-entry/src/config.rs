@@ -1,8 +1,10 @@
 //! What an entry worker is told at its start: one JSON object.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use llmrt_link::LinkTimes;
+use llmrt_log::LogConfig;
+use llmrt_text::TokenizerSource;
 use serde::Deserialize;
 
 /// Configuration of one entry worker. Unknown keys are refused: a misspelt option must not be silently off.
@@ -12,8 +14,10 @@ pub struct EntryConfig {
     /// Number of this worker; the upper bits of its request ids.
     #[serde(default)]
     pub worker: u16,
-    /// Descriptor of a bound and listening stream socket. The worker takes it over and closes it.
-    pub listen_fd: i32,
+    /// Descriptor of a bound and listening stream socket. The worker takes it over and closes it. Without one it
+    /// answers the requests of its own process alone.
+    #[serde(default)]
+    pub listen_fd: Option<i32>,
     pub endpoints: Endpoints,
     pub model: ModelInfo,
     /// Threads that tokenize and render chat templates; 0 takes them from the CPU quota.
@@ -70,23 +74,6 @@ pub struct ModelInfo {
     pub created: u64,
 }
 
-/// Where the tokenizer is read from.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TokenizerSource {
-    pub kind: TokenizerKind,
-    pub path: PathBuf,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TokenizerKind {
-    /// Rebuilt from a GGUF file's metadata.
-    Gguf,
-    /// A Hugging Face `tokenizer.json`.
-    Json,
-}
-
 /// Bounds on what clients can make the worker hold or wait for.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -126,50 +113,6 @@ impl Default for Limits {
             max_concurrent_streams: 1024,
             response_buffer_bytes: 256 << 10,
             stall_timeout_s: 60.0,
-        }
-    }
-}
-
-/// Log lines: how they look and which are written.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogConfig {
-    pub format: LogFormat,
-    /// Least severe level written: `error`, `warn`, `info`, `debug`, `trace`, or a `tracing` filter.
-    pub level: String,
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self {
-            format: LogFormat::Text,
-            level: "info".to_owned(),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    Text,
-    Json,
-}
-
-/// Liveness of the links.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LinkTimes {
-    /// Seconds between heartbeats.
-    pub heartbeat_s: f64,
-    /// Seconds without a sign of life after which a peer counts as dead.
-    pub silence_s: f64,
-}
-
-impl Default for LinkTimes {
-    fn default() -> Self {
-        Self {
-            heartbeat_s: 1.0,
-            silence_s: 30.0,
         }
     }
 }
@@ -258,14 +201,9 @@ impl EntryConfig {
                 "a positive number of seconds",
             ),
             (
-                seconds(self.link.heartbeat_s),
-                "link.heartbeat_s",
-                "a positive number of seconds",
-            ),
-            (
-                seconds(self.link.silence_s),
-                "link.silence_s",
-                "a positive number of seconds",
+                self.link.are_sound(),
+                "link.heartbeat_s and link.silence_s",
+                "positive numbers of seconds",
             ),
             (
                 self.stat_interval_s == 0.0 || seconds(self.stat_interval_s),
@@ -311,7 +249,7 @@ mod tests {
         let config = EntryConfig::from_json(&json("")).unwrap();
         assert_eq!(config.limits.max_headers, 100);
         assert_eq!(config.stat_interval_s, 10.0);
-        assert_eq!(config.model.tokenizer.kind, TokenizerKind::Json);
+        assert_eq!(config.model.tokenizer.kind, llmrt_text::TokenizerKind::Json);
     }
 
     #[test]

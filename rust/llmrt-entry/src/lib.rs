@@ -18,7 +18,7 @@ pub mod config;
 mod core;
 mod handlers;
 mod http;
-mod logs;
+mod local;
 mod metrics;
 mod prompt;
 mod router;
@@ -30,4 +30,5 @@ mod tests;
 mod worker;
 
 pub use config::EntryConfig;
+pub use local::{LocalClient, LocalResponse};
 pub use worker::{EntryWorker, StartError};

@@ -10,7 +10,7 @@ use llmrt_text::{Tokenizer, TokenizerError};
 use serde_json::Value;
 
 use crate::api::ApiError;
-use crate::config::{EntryConfig, TokenizerKind};
+use crate::config::EntryConfig;
 
 /// When a client should come back that met full queues.
 const RETRY: Duration = Duration::from_secs(1);
@@ -41,10 +41,7 @@ impl Prompts {
     /// A file cannot be read, or is not a tokenizer or a template.
     pub fn load(config: &EntryConfig) -> Result<Self, PromptError> {
         let model = &config.model;
-        let tokenizer = match model.tokenizer.kind {
-            TokenizerKind::Gguf => Tokenizer::from_gguf(&model.tokenizer.path)?,
-            TokenizerKind::Json => Tokenizer::from_file(&model.tokenizer.path)?,
-        };
+        let tokenizer = model.tokenizer.load()?;
         let compile = |source: &String| {
             let options = TemplateOptions {
                 bos_token: model.bos_token.clone(),

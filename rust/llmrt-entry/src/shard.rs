@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::rt::Executor;
 use llmrt_link::{Event, Identity, Inbox, Outbox, PeerState};
 use llmrt_wire::{Call, Message, Reply};
 use tokio::net::TcpListener;
@@ -17,10 +18,11 @@ use crate::api::{self, ApiError, Models};
 use crate::config::EntryConfig;
 use crate::core::{Core, CoreState};
 use crate::http::{HttpService, RequestIds, Routes};
+use crate::local::LocalRequest;
 use crate::metrics::Metrics;
 use crate::prompt::Prompts;
 use crate::router::{Router, RouterLimits};
-use crate::server::Connections;
+use crate::server::{Connections, LocalExecutor};
 use crate::stat_line;
 
 /// How long responses get to leave after their last event was queued, when the worker ends.
@@ -33,6 +35,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub enum Command {
     /// The core is dead: end all open requests.
     CoreDown { reason: String },
+    /// Answer a request of this process.
+    Request(LocalRequest),
     /// Take no new requests; give the open ones so long.
     Shutdown { timeout: Duration },
 }
@@ -91,17 +95,11 @@ impl Shard {
     /// Serves until a shutdown was asked for and has ended. Must run on a `LocalSet`.
     pub async fn run<I: Inbox + 'static>(
         self: Rc<Self>,
-        listener: TcpListener,
+        listener: Option<TcpListener>,
         results: I,
         mut commands: UnboundedReceiver<Command>,
     ) {
-        let shard = self.clone();
-        let accepting = spawn_local(async move {
-            shard
-                .connections
-                .accept(listener, HttpService::new(shard.clone()))
-                .await;
-        });
+        let accepting = listener.map(|listener| spawn_local(self.clone().accept(listener)));
         spawn_local(self.clone().take_results(results));
         spawn_local(self.clone().watch_scheduler());
         spawn_local(self.clone().take_replies());
@@ -109,14 +107,12 @@ impl Shard {
         spawn_local(async move { shard.router.watch_stalls().await });
         spawn_local(stat_line::write(self.clone()));
         let timeout = loop {
-            match commands.recv().await {
-                Some(Command::CoreDown { reason }) => {
-                    self.core.told_down(&reason);
-                    self.core_lost(&reason);
-                }
-                Some(Command::Shutdown { timeout }) => break timeout,
+            let Some(command) = commands.recv().await else {
                 // The owner is gone: nobody could shut us down any more.
-                None => break Duration::ZERO,
+                break Duration::ZERO;
+            };
+            if let Some(timeout) = self.obey(command) {
+                break timeout;
             }
         };
         let drained = self.drain(timeout);
@@ -125,15 +121,32 @@ impl Shard {
             tokio::select! {
                 () = &mut drained => break,
                 // A second request to shut down may shorten the first.
-                Some(command) = commands.recv() => if let Command::Shutdown { timeout } = command {
+                Some(command) = commands.recv() => if let Some(timeout) = self.obey(command) {
                     drained.set(self.drain(timeout));
-                } else if let Command::CoreDown { reason } = command {
-                    self.core.told_down(&reason);
-                    self.core_lost(&reason);
                 },
             }
         }
-        accepting.abort();
+        if let Some(accepting) = accepting {
+            accepting.abort();
+        }
+    }
+
+    async fn accept(self: Rc<Self>, listener: TcpListener) {
+        let service = HttpService::new(self.clone());
+        self.connections.accept(listener, service).await;
+    }
+
+    /// Does what the owner asks; a shutdown is left to the caller, with its timeout.
+    fn obey(self: &Rc<Self>, command: Command) -> Option<Duration> {
+        match command {
+            Command::CoreDown { reason } => {
+                self.core.told_down(&reason);
+                self.core_lost(&reason);
+            }
+            Command::Request(request) => LocalExecutor.execute(request.answer(self.clone())),
+            Command::Shutdown { timeout } => return Some(timeout),
+        }
+        None
     }
 
     /// Whether a new generation can be taken.

@@ -1,17 +1,19 @@
 //! An entry worker: a shard on a thread of its own, started, stopped and waited for from outside.
 
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use llmrt_link::zmq::{ZmqInbox, ZmqOutbox};
-use llmrt_link::{Identity, LinkError, LinkOptions, Outbox, Welcome};
+use llmrt_link::{Identity, LinkError, Outbox, Welcome};
+use llmrt_log::LogError;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
 use crate::config::{ConfigError, EntryConfig};
-use crate::logs::{self, LogError};
+use crate::local::LocalClient;
 use crate::prompt::{PromptError, Prompts};
 use crate::server;
 use crate::shard::{Command, Shard};
@@ -50,7 +52,7 @@ impl EntryWorker {
     /// # Errors
     /// A file, endpoint or descriptor of the configuration is not usable.
     pub fn start(config: EntryConfig) -> Result<Self, StartError> {
-        logs::init(&config.log)?;
+        llmrt_log::init(&config.log)?;
         let prompts = Prompts::load(&config)?;
         let (commands, taken) = unbounded_channel();
         let (started, start) = mpsc::channel();
@@ -80,6 +82,14 @@ impl EntryWorker {
         });
     }
 
+    /// A way to make requests from inside this process.
+    ///
+    /// # Errors
+    /// The system has no more descriptors.
+    pub fn client(&self) -> io::Result<LocalClient> {
+        LocalClient::new(self.commands.clone())
+    }
+
     fn command(&self, command: Command) {
         // A worker that has ended needs no command.
         let _ = self.commands.send(command);
@@ -104,7 +114,8 @@ fn run(
     let tasks = LocalSet::new();
     let served = tasks.block_on(&runtime, async {
         let (outbox, results) = connect(&config).await?;
-        let listener = server::adopt(config.listen_fd).map_err(StartError::Listen)?;
+        let listener = config.listen_fd.map(server::adopt).transpose();
+        let listener = listener.map_err(StartError::Listen)?;
         let shard = Shard::new(config, prompts, outbox.clone())?;
         // Nobody waits for it any more only when the starting thread was killed.
         let _ = started.send(Ok(()));
@@ -118,11 +129,7 @@ fn run(
 }
 
 async fn connect(config: &EntryConfig) -> Result<(Arc<dyn Outbox>, ZmqInbox), LinkError> {
-    let options = LinkOptions {
-        heartbeat: Duration::from_secs_f64(config.link.heartbeat_s),
-        silence: Duration::from_secs_f64(config.link.silence_s),
-        ..LinkOptions::default()
-    };
+    let options = config.link.options();
     let results = ZmqInbox::bind(&config.endpoints.results, Welcome::new(), options).await?;
     let identity = Identity::new("entry", u32::from(config.worker));
     let outbox = ZmqOutbox::connect(&config.endpoints.requests, identity, options)?;

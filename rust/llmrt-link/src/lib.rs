@@ -21,6 +21,7 @@ mod inbox;
 pub mod memory;
 mod options;
 mod outbox;
+mod settings;
 pub mod zmq;
 
 use std::future::Future;
@@ -30,6 +31,7 @@ use llmrt_wire::Message;
 use tokio::sync::{mpsc, watch};
 
 pub use options::{Identity, LinkOptions, Welcome};
+pub use settings::{LinkTimes, Topology};
 
 /// What an outbox knows of its peer.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,9 @@
 pub mod decode;
 mod from_gguf;
 pub mod pool;
+mod source;
 pub mod stop;
 mod tokenizer;
 
+pub use source::{TokenizerKind, TokenizerSource};
 pub use tokenizer::{Tokenizer, TokenizerError};

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::error::{ApiError, quote};
 use super::field;
-use super::json::Json;
+use super::json::{Json, parse_object};
 use super::{Endpoint, Limits};
 
 /// Most stop strings of a request.
@@ -267,4 +267,23 @@ fn token_key(key: &str) -> Option<u32> {
     let plain =
         key.bytes().all(|byte| byte.is_ascii_digit()) && (key == "0" || !key.starts_with('0'));
     key.parse().ok().filter(|_| plain)
+}
+
+/// Checks sampling fields by themselves: a JSON object of them, without a model at hand that would bound token ids.
+///
+/// # Errors
+/// 400 that names the field at fault, also for one that is not about sampling.
+pub fn check_sampling(fields: &[u8]) -> Result<(), ApiError> {
+    let limits = Limits {
+        max_model_len: u32::MAX,
+        vocab_size: u32::MAX,
+        defaults: Defaults::default(),
+    };
+    let mut generation = Generation::new(Endpoint::Chat, &limits.defaults);
+    for (name, value) in parse_object(fields)? {
+        if value != Json::Null && generation.take(&name, value, &limits)?.is_some() {
+            return Err(field::invalid(&name, "is not a sampling field"));
+        }
+    }
+    generation.check()
 }

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
-use hyper::body::Incoming;
 use llmrt_link::SendError;
 use serde_json::Value;
 
@@ -18,7 +17,7 @@ use crate::api::{
     ApiError, ChatRequest, Choice, ChunkWriter, CompletionRequest, Endpoint, Envelope, Finish,
     Options, Prompt,
 };
-use crate::http::{Body, Response, json, read_json};
+use crate::http::{Body, RequestBody, Response, json, read_json};
 use crate::metrics::Rejection;
 use crate::router::{End, Form, Origin, Permit, RequestGuard};
 use crate::shard::Shard;
@@ -30,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub async fn answer(
     shard: &Rc<Shard>,
     endpoint: Endpoint,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     origin: &Origin,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();

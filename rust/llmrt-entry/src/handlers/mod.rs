@@ -9,10 +9,9 @@ mod tokenize;
 use std::rc::Rc;
 
 use http::Request;
-use hyper::body::Incoming;
 
 use crate::api::{ApiError, Endpoint};
-use crate::http::{Response, Route};
+use crate::http::{RequestBody, Response, Route};
 use crate::router::Origin;
 use crate::shard::Shard;
 
@@ -24,7 +23,7 @@ pub async fn dispatch(
     shard: &Rc<Shard>,
     route: Route,
     parameter: Option<&str>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     origin: &Origin,
 ) -> Result<Response, ApiError> {
     match route {

@@ -3,17 +3,19 @@
 use std::rc::Rc;
 
 use http::{Request, StatusCode};
-use hyper::body::Incoming;
 
 use crate::api::ApiError;
 use crate::api::tokenize::{
     DetokenizeRequest, Input, TokenizeRequest, detokenize_body, tokenize_body,
 };
-use crate::http::{Response, json, read_json};
+use crate::http::{RequestBody, Response, json, read_json};
 use crate::shard::Shard;
 
 /// Token ids of a text or a conversation.
-pub async fn tokenize(shard: &Rc<Shard>, request: Request<Incoming>) -> Result<Response, ApiError> {
+pub async fn tokenize(
+    shard: &Rc<Shard>,
+    request: Request<RequestBody>,
+) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
     let body = read_json(&head.headers, body, &shard.config.limits).await?;
     let request = TokenizeRequest::parse(&body)?;
@@ -36,7 +38,7 @@ pub async fn tokenize(shard: &Rc<Shard>, request: Request<Incoming>) -> Result<R
 /// Text of token ids.
 pub async fn detokenize(
     shard: &Rc<Shard>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
     let body = read_json(&head.headers, body, &shard.config.limits).await?;

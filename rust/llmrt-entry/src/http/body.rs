@@ -3,12 +3,15 @@
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderValue};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Incoming};
 
 use crate::api::json::check_content_type;
 use crate::api::{ApiError, ErrorKind};
 use crate::config::Limits;
+
+/// Body of a request: from a connection, or from this process.
+pub type RequestBody = Either<Incoming, Full<Bytes>>;
 
 /// A body that is too big is still read to so many times its limit: a client that is cut off while it sends may
 /// never see the answer.
@@ -21,7 +24,7 @@ const LINGER: usize = 2;
 /// too big.
 pub async fn read_json(
     headers: &HeaderMap,
-    body: Incoming,
+    body: RequestBody,
     limits: &Limits,
 ) -> Result<Bytes, ApiError> {
     check_type(headers)?;
@@ -49,7 +52,10 @@ pub async fn read_json(
 }
 
 /// The body's bytes; `None` when there are more than `limit`.
-async fn collect(mut body: Incoming, limit: usize) -> Result<Option<Bytes>, hyper::Error> {
+async fn collect(
+    mut body: RequestBody,
+    limit: usize,
+) -> Result<Option<Bytes>, <RequestBody as Body>::Error> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     let mut total = 0;

@@ -38,7 +38,9 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 /// Compares with every key, so that the time taken tells nothing of where, or with which, a token differs.
 fn is_one_of(keys: &[String], token: &[u8]) -> bool {
     keys.iter()
-        .fold(subtle::Choice::from(0), |found, key| found | key.as_bytes().ct_eq(token))
+        .fold(subtle::Choice::from(0), |found, key| {
+            found | key.as_bytes().ct_eq(token)
+        })
         .into()
 }
 
@@ -88,7 +90,12 @@ mod tests {
     #[test]
     fn health_needs_no_key_and_everything_else_does() {
         assert_eq!(status(&["k"], Route::Health, None), None);
-        for route in [Route::Ready, Route::Metrics, Route::Version, Route::Tokenize] {
+        for route in [
+            Route::Ready,
+            Route::Metrics,
+            Route::Version,
+            Route::Tokenize,
+        ] {
             assert_eq!(status(&["k"], route, None), Some(401));
         }
     }

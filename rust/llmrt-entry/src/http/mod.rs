@@ -7,7 +7,7 @@ mod response;
 mod routes;
 mod service;
 
-pub use body::read_json;
+pub use body::{RequestBody, read_json};
 pub use request_id::RequestIds;
 pub use response::{Body, Response, json};
 pub use routes::{Route, Routes};

@@ -8,9 +8,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH};
 use http::{HeaderValue, Method, Request, StatusCode};
+use http_body_util::Either;
 use hyper::body::{Body as _, Incoming};
 use hyper::service::Service;
 
+use super::body::RequestBody;
 use super::keys;
 use super::request_id::X_REQUEST_ID;
 use super::response::{Body, Response, error};
@@ -28,6 +30,25 @@ impl HttpService {
     pub fn new(shard: Rc<Shard>) -> Self {
         Self(shard)
     }
+
+    /// Answers a request, wherever it came from.
+    pub async fn answer(&self, request: Request<RequestBody>) -> Response {
+        let shard = &self.0;
+        let origin = Origin {
+            label: shard.request_ids.of(request.headers()),
+            arrived: Instant::now(),
+        };
+        let bodiless = request.method() == Method::HEAD;
+        let mut response = respond(shard, request, &origin).await;
+        if bodiless {
+            remove_body(&mut response);
+        }
+        // Ids are visible ASCII, which any header takes.
+        if let Ok(value) = HeaderValue::from_str(&origin.label) {
+            response.headers_mut().insert(X_REQUEST_ID, value);
+        }
+        response
+    }
 }
 
 impl Service<Request<Incoming>> for HttpService {
@@ -36,27 +57,12 @@ impl Service<Request<Incoming>> for HttpService {
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let shard = self.0.clone();
-        Box::pin(async move {
-            let origin = Origin {
-                label: shard.request_ids.of(request.headers()),
-                arrived: Instant::now(),
-            };
-            let bodiless = request.method() == Method::HEAD;
-            let mut response = respond(&shard, request, &origin).await;
-            if bodiless {
-                remove_body(&mut response);
-            }
-            // Ids are visible ASCII, which any header takes.
-            if let Ok(value) = HeaderValue::from_str(&origin.label) {
-                response.headers_mut().insert(X_REQUEST_ID, value);
-            }
-            Ok(response)
-        })
+        let service = self.clone();
+        Box::pin(async move { Ok(service.answer(request.map(Either::Left)).await) })
     }
 }
 
-async fn respond(shard: &Rc<Shard>, request: Request<Incoming>, origin: &Origin) -> Response {
+async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Origin) -> Response {
     // HTTP/1.1 has this bound in its parser, HTTP/2 only one on bytes.
     if request.headers().len() > shard.config.limits.max_headers {
         let mut response = error(&ApiError::invalid(

@@ -12,7 +12,7 @@ use hyper::service::Service;
 use hyper::{Request, Response};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::connection::{Protocols, draining};
 use super::hangup::Carrier;
@@ -79,6 +79,12 @@ impl Connections {
         self.writes.get()
     }
 
+    /// Waits for room for one more. Who holds it counts as a connection for [`Self::closed`].
+    pub async fn enter(&self) -> Option<OwnedSemaphorePermit> {
+        // Fails only when the semaphore is closed, which nobody does.
+        self.slots.clone().acquire_owned().await.ok()
+    }
+
     /// Accepts until [`Self::drain`] is called. Runs on the shard's `LocalSet`.
     pub async fn accept<S, B>(&self, listener: TcpListener, service: S)
     where
@@ -90,7 +96,7 @@ impl Connections {
         let mut drain = self.drain.subscribe();
         loop {
             let next = async {
-                let slot = self.slots.clone().acquire_owned().await;
+                let slot = self.enter().await;
                 (slot, listener.accept().await)
             };
             let (slot, accepted) = tokio::select! {

@@ -6,7 +6,6 @@ mod hangup;
 mod listener;
 mod socket;
 
-#[cfg(test)]
 pub use executor::LocalExecutor;
 pub use hangup::Hangup;
 pub use listener::{Connections, adopt};

@@ -3,6 +3,7 @@
 mod client;
 mod lifetime;
 mod limits;
+mod local;
 mod rig;
 mod streams;
 mod surface;

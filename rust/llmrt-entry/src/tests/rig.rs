@@ -130,7 +130,7 @@ impl Rig {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (commands, taken) = unbounded_channel();
-        let served = spawn_local(shard.clone().run(listener, results, taken));
+        let served = spawn_local(shard.clone().run(Some(listener), results, taken));
         until(|| shard.check_open().is_ok()).await;
         Self {
             address,

@@ -1,11 +1,34 @@
-//! Log lines on standard error.
+//! Log lines of llmrt's Rust parts, on standard error; `python/llmrt/logs.py` writes the same two forms.
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt;
+use serde::Deserialize;
+use tracing_subscriber::{EnvFilter, fmt};
 
-use crate::config::{LogConfig, LogFormat};
+/// Log lines: how they look and which are written.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    pub format: LogFormat,
+    /// Least severe level written: `error`, `warn`, `info`, `debug`, `trace`, or a `tracing` filter.
+    pub level: String,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            format: LogFormat::Text,
+            level: "info".to_owned(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
 
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +38,7 @@ pub struct LogError {
     reason: String,
 }
 
-/// Sets up the process's log lines. The first worker of a process decides; later calls change nothing.
+/// Sets up the process's log lines. The first call of a process decides; later ones change nothing.
 ///
 /// # Errors
 /// The level is neither a level's name nor a filter.
