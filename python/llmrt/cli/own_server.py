@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 from llmrt.cli import serve
 from llmrt.cli.chat_client import ChatError, Client
+from llmrt.process.child import die_with_parent
 from llmrt.supervisor import facts
-from llmrt.supervisor.child import die_with_parent
 
 _PAUSE = 0.05
 _STOP = 10.0

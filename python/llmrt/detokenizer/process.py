@@ -13,7 +13,7 @@ import signal
 import sys
 
 from llmrt._core import run_detokenizer
-from llmrt.supervisor.child import die_with_parent, read_configuration
+from llmrt.process.child import die_with_parent, read_configuration
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,9 +13,9 @@ import zmq
 
 from llmrt import link, wire
 from llmrt.engine import calls
+from llmrt.process.signals import Signals
 from llmrt.scheduler.plan import Executor
 from llmrt.scheduler.scheduler import Scheduler
-from llmrt.supervisor.signals import Signals
 
 log = logging.getLogger(__name__)
 

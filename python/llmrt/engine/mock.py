@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from llmrt._core import Tokenizer, run_mock_engine
-from llmrt.supervisor.child import die_with_parent, read_configuration
+from llmrt.process.child import die_with_parent, read_configuration
 
 
 def main(arguments: list[str] | None = None) -> int:

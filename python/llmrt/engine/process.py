@@ -14,10 +14,10 @@ from llmrt import link, logs, model_source
 from llmrt.engine.config import EngineConfig
 from llmrt.engine.loop import EngineError, EngineLoop
 from llmrt.model_config import ModelError
+from llmrt.process.child import die_with_parent, read_configuration
+from llmrt.process.signals import Signals
 from llmrt.scheduler.plan import Executor, ExecutorInfo
 from llmrt.scheduler.scheduler import Scheduler
-from llmrt.supervisor.child import die_with_parent, read_configuration
-from llmrt.supervisor.signals import Signals
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ import zmq
 
 from llmrt import __version__, link, logs, model_source, topology, wire
 from llmrt.config import Config
+from llmrt.process.signals import Signals
 from llmrt.supervisor import children, facts, launch
 from llmrt.supervisor.children import Child
 from llmrt.supervisor.listener import listen, url_of
-from llmrt.supervisor.signals import Signals
 
 if TYPE_CHECKING:
     from llmrt._core import Entry
