@@ -24,6 +24,9 @@ VERIFY_EVERY = 60.0
 
 STEP_FAILED = "the server failed while it computed this request"
 
+MAX_FAILED_STEPS = 8
+"""Steps in a row that may fail: an executor that computes nothing any more must not take every request that comes."""
+
 
 class EngineError(Exception):
     """The engine cannot go on."""
@@ -52,6 +55,7 @@ class EngineLoop:
         self._links = (requests, tokens, control)
         self._owners: dict[int, int] = {}
         self._unsent: wire.TokenFrame | None = None
+        self._failed_steps = 0
         self._verified = time.monotonic()
 
     def run(self, signals: Signals) -> None:
@@ -143,17 +147,25 @@ class EngineLoop:
         if plan is None:
             return self.scheduler.take_frame()
         self.executor.launch(plan)
-        return self.scheduler.update(self.executor.collect())
+        frame = self.scheduler.update(self.executor.collect())
+        self._failed_steps = 0
+        return frame
 
     def _recover(self) -> wire.TokenFrame | None:
+        self._failed_steps += 1
+        if self._failed_steps >= MAX_FAILED_STEPS:
+            raise EngineError(f"{self._failed_steps} steps in a row have failed")
         try:
-            self.scheduler.fail(STEP_FAILED)
+            ended = self.scheduler.fail(STEP_FAILED)
             self.scheduler.verify()
             sane = self.executor.recover()
         except Exception as error:
             raise EngineError(f"the engine cannot go on after a failed step: {error}") from error
         if not sane:
             raise EngineError("the executor cannot go on after a failed step")
+        if ended == 0:
+            # Nothing has changed, so the next attempt would fail the same way.
+            raise EngineError("a step failed in which no request ran")
         return self.scheduler.take_frame()
 
     def _settle(self, frame: wire.TokenFrame | None) -> None:

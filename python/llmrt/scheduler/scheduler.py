@@ -132,16 +132,21 @@ class Scheduler:
                 self._frames.finish(request, outcome)
                 self._drop(request, outcome)
 
-    def fail(self, message: str, status: int = 500) -> None:
-        """The executor failed: every running request ends with an error, those that wait go on waiting."""
+    def fail(self, message: str, status: int = 500) -> int:
+        """The executor failed: every running request ends with an error, those that wait go on waiting.
+
+        Returns how many have ended.
+        """
         outcome = wire.Outcome(wire.ERROR, status=status, message=message)
-        self._end([request.id for request in self._running], outcome)
+        ended = [request.id for request in self._running]
+        self._end(ended, outcome)
         self._launched.clear()
         self._starts, self._grants = [], []
         # Nobody knows which part of the failed plans was carried out.
         self._freed = list(range(self.limits.max_num_seqs))
         for request in self._waiting:
             request.length = len(request.tokens)
+        return len(ended)
 
     def _drop(self, request: Request, outcome: wire.Outcome) -> None:
         request.finished = True
