@@ -1,0 +1,164 @@
+"""The engine's loop in this process: what it does when steps fail and when nobody reads its tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+import zmq
+
+from llmrt import link, topology, wire
+from llmrt.cache.pages import PAGE_SIZE
+from llmrt.engine.loop import MAX_FAILED_STEPS, EngineError, EngineLoop
+from llmrt.process.signals import Signals
+from llmrt.scheduler.plan import ExecutorInfo, StepPlan
+from llmrt.scheduler.scheduler import Scheduler
+from tests.support.fake_ranks import FAILS, FaultyRanks, answer
+
+INFO = ExecutorInfo(512, PAGE_SIZE, 1, 4096, 97)
+WINDOW = 1 << 14
+PATIENCE = 30.0
+
+
+class Rig:
+    """A loop on a thread of its own, with an entry, a detokenizer and a supervisor that the test drives."""
+
+    def __init__(self, table: topology.Topology) -> None:
+        self.detokenizer = link.Inbox(table.detokenizer[0].tokens)
+        self.supervisor = link.Inbox(table.control)
+        self.entry = link.Outbox(table.scheduler.requests, link.Identity("entry"))
+        requests = link.Inbox(table.scheduler.requests, link.Welcome(100))
+        identity = link.Identity("scheduler")
+        tokens = link.Outbox(table.detokenizer[0].tokens, identity, link.LinkOptions(window=WINDOW))
+        control = link.Outbox(table.control, identity)
+        self.scheduler = Scheduler(INFO)
+        self.ranks = FaultyRanks(INFO, None)
+        self.loop = EngineLoop(self.scheduler, self.ranks, requests, tokens, control)
+        self.links = [self.detokenizer, self.supervisor, self.entry, requests, tokens, control]
+        self.reads = True
+        self.replies: list[wire.Reply] = []
+        self.tokens: dict[int, list[int]] = {}
+        self.outcomes: dict[int, wire.Outcome] = {}
+        self._signals = Signals()
+        self._thread = ThreadPoolExecutor(1)
+        self._until(self.links, lambda: tokens.ready and self.entry.ready)
+
+    def start(self) -> Future[None]:
+        """Runs the loop until the test ends; the future has its error."""
+        return self._thread.submit(self.loop.run, self._signals)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Serves the peers' links until ``condition`` holds."""
+        self._until([self.supervisor, self.entry, self.detokenizer], condition)
+
+    def submit(self, id: int, prompt: list[int], max_tokens: int = 4) -> wire.Request:
+        sampling = wire.Sampling(max_tokens=max_tokens, seed=id, ignore_eos=True)
+        request = wire.Request(id, wire.u32(prompt), sampling, wire.Output())
+        self.tokens[id] = []
+        self.entry.send(wire.Submit([request]))
+        return request
+
+    def steps(self) -> int:
+        """Steps that the scheduler has counted, by the answer to a call."""
+        self.replies.clear()
+        self.entry.send(wire.Call(1, "stats", "{}"))
+        self.until(lambda: self.replies)
+        return json.loads(self.replies[0].value)["steps_total"]
+
+    def close(self) -> None:
+        # Harmless where the loop has ended already: the handlers are still ours.
+        os.kill(os.getpid(), signal.SIGTERM)
+        self._thread.shutdown()
+        self._signals.close()
+        for each in self.links:
+            each.close("the test ends")
+
+    def _until(self, links: list[link.Inbox | link.Outbox], condition: Callable[[], object]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, "the condition did not come true"
+            served = [each for each in links if self.reads or each is not self.detokenizer]
+            poller = zmq.Poller()
+            for each in served:
+                each.register(poller)
+            link.poll(poller, served, 0.02)
+            for each in served:
+                for event in each.receive():
+                    if isinstance(event, link.Received):
+                        self._take(event.message)
+
+    def _take(self, message: wire.Message) -> None:
+        if isinstance(message, wire.Reply):
+            self.replies.append(message)
+        elif isinstance(message, wire.TokenFrame):
+            ids, counts, tokens = wire.u64s(message.ids), wire.u32s(message.counts), list(wire.u32s(message.tokens))
+            for id, count in zip(ids, counts, strict=True):
+                self.tokens[id] += tokens[:count]
+                del tokens[:count]
+            self.outcomes |= {ids[finished.row]: finished.outcome for finished in message.finished}
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with topology.RuntimeDirectory() as directory:
+        rig = Rig(topology.build(directory.path))
+        yield rig
+        rig.close()
+
+
+def test_steps_that_fail_one_after_the_other_end_the_engine(rig: Rig) -> None:
+    running = rig.start()
+    for id in range(1, MAX_FAILED_STEPS + 3):
+        rig.submit(id, [FAILS, id])
+    rig.until(running.done)
+    with pytest.raises(EngineError, match=f"{MAX_FAILED_STEPS} steps in a row have failed"):
+        running.result()
+    rig.until(lambda: len(rig.outcomes) == MAX_FAILED_STEPS - 1)
+    assert {(outcome.reason, outcome.status) for outcome in rig.outcomes.values()} == {(wire.ERROR, 500)}
+
+
+def test_a_step_that_succeeds_forgives_those_that_failed(rig: Rig) -> None:
+    running = rig.start()
+    good = [MAX_FAILED_STEPS, 2 * MAX_FAILED_STEPS]
+    for id in range(1, good[-1] + 1):
+        rig.submit(id, [1 if id in good else FAILS, id])
+    rig.until(lambda: len(rig.outcomes) == good[-1])
+    assert [id for id, outcome in rig.outcomes.items() if outcome.reason == wire.LENGTH] == good
+    assert not running.done()
+
+
+def test_a_plan_that_cannot_be_made_ends_the_engine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[int] = []
+
+    def schedule() -> StepPlan | None:
+        attempts.append(1)
+        raise RuntimeError("the planner is broken")
+
+    monkeypatch.setattr(rig.scheduler, "schedule", schedule)
+    running = rig.start()
+    rig.submit(1, [1, 2])
+    rig.until(running.done)
+    with pytest.raises(EngineError, match="no request ran"):
+        running.result()
+    assert len(attempts) == 1
+
+
+def test_a_detokenizer_that_does_not_read_holds_up_the_steps_and_loses_nothing(rig: Rig) -> None:
+    running = rig.start()
+    rig.reads = False
+    request = rig.submit(1, [3, 4], max_tokens=200)
+    seen = [-1, rig.steps()]
+    # A loop that may step does so between two calls.
+    while seen[-1] != seen[-2] or not seen[-1]:
+        seen.append(rig.steps())
+    assert 0 < seen[-1] <= WINDOW // 1024 + 1
+    rig.reads = True
+    rig.until(lambda: rig.outcomes)
+    assert rig.outcomes == {1: wire.Outcome(wire.LENGTH)}
+    assert rig.tokens[1] == answer(request, set(), INFO.vocab_size, INFO.max_model_len)
+    assert not running.done()
