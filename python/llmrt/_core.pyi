@@ -32,6 +32,12 @@ def run_mock_engine(config_json: str) -> None:
     bound.
     """
 
+def check_sampling(fields_json: str) -> None:
+    """Raises ValueError unless ``fields_json`` is an object of sampling fields that the server would take.
+
+    Token ids are bounded by a model's vocabulary, which is not known here.
+    """
+
 def check_mock_faults(faults: str) -> None:
     """Raises ValueError if ``faults`` is no list of faults that a mock engine understands."""
 
@@ -121,5 +127,46 @@ class Entry:
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the worker has ended; False when ``timeout`` seconds passed before."""
 
+    def client(self) -> Client:
+        """A way to make requests from this process.
+
+        Raises OSError if there are no more descriptors, RuntimeError if the worker was not started.
+        """
+
     def core_down(self, reason: str) -> None:
         """Ends all open requests with an error that gives ``reason``; new ones get 503 until a core answers again."""
+
+@final
+class Client:
+    """Makes requests to the entry worker of this process. All methods may be called from many threads."""
+
+    def request(self, method: str, path: str, body: bytes) -> Response:
+        """Sends a request with a JSON body; returns at once. Raises ValueError if ``method`` or ``path`` is none."""
+
+    def ready(self) -> list[int]:
+        """Keys of the responses that have news since the last call."""
+
+    def fileno(self) -> int:
+        """Descriptor that is readable while :meth:`ready` has something to tell; only to be waited for."""
+
+@final
+class Response:
+    """An answer as it arrives. Closing or dropping it cancels its request."""
+
+    @property
+    def key(self) -> int:
+        """What :meth:`Client.ready` calls it."""
+
+    @property
+    def status(self) -> int | None:
+        """HTTP status, as far as :meth:`take` has met it."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether :meth:`take` has met the end, or the response was closed. Without a status it never began."""
+
+    def take(self) -> bytes:
+        """The part of the body that has arrived since the last call; never waits."""
+
+    def close(self) -> None:
+        """Cancels the request unless it has ended."""

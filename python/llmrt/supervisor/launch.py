@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 HEARTBEAT = 1.0
 MIB = 1 << 20
 GIB = 1 << 30
+LOCAL_BUFFER = 256 * MIB
+"""Bytes of an unread answer that may wait for a reader in the entry's own process."""
 
 
 def children(config: Config, source: ModelSource, topology: Topology) -> list[Child]:
@@ -44,11 +46,11 @@ def engine(config: Config, source: ModelSource, topology: Topology) -> Child:
     return Child("the scheduler", "llmrt.engine.process", engine_config(config, source, topology).to_json())
 
 
-def entry(config: Config, source: ModelSource, topology: Topology, listener: socket.socket) -> Entry:
-    """Starts the entry worker inside this process, on a descriptor of its own for ``listener``."""
+def entry(config: Config, source: ModelSource, topology: Topology, listener: socket.socket | None) -> Entry:
+    """Starts the entry worker inside this process, on a descriptor of its own for ``listener`` where there is one."""
     from llmrt._core import Entry
 
-    descriptor = os.dup(listener.fileno())
+    descriptor = None if listener is None else os.dup(listener.fileno())
     try:
         worker = Entry(json.dumps(entry_config(config, source, topology, descriptor)))
         worker.start()
@@ -145,9 +147,11 @@ def detokenizer_config(config: Config, source: ModelSource, topology: Topology) 
     }
 
 
-def entry_config(config: Config, source: ModelSource, topology: Topology, descriptor: int) -> dict[str, Any]:
-    """What an entry worker is told."""
+def entry_config(config: Config, source: ModelSource, topology: Topology, descriptor: int | None) -> dict[str, Any]:
+    """What an entry worker is told; ``descriptor`` is that of its listening socket, if it has one."""
     served = config.model.served_model_name
+    # Whoever reads slowly in this process holds up nobody but itself.
+    patience = {} if descriptor is not None else {"response_buffer_bytes": LOCAL_BUFFER}
     return {
         "worker": 0,
         "listen_fd": descriptor,
@@ -169,6 +173,7 @@ def entry_config(config: Config, source: ModelSource, topology: Topology, descri
             "max_connections": config.entry.max_connections,
             "max_requests": config.scheduler.max_num_seqs + config.entry.max_num_queued_reqs,
             "stall_timeout_s": config.entry.stall_timeout,
+            **patience,
         },
         "log": _log(config),
         "stat_interval_s": config.log.stat_interval,
