@@ -37,7 +37,23 @@ pub struct Core {
     told: RefCell<Option<(Option<u64>, Rc<str>)>>,
     calls: RefCell<HashMap<u64, oneshot::Sender<Reply>>>,
     next_call: Cell<u64>,
-    stats: Mutex<Option<(Instant, CoreStats)>>,
+    stats: Mutex<Known>,
+}
+
+/// The last counts, and when they were last asked for, with or without success.
+#[derive(Default)]
+struct Known {
+    asked: Option<Instant>,
+    stats: CoreStats,
+}
+
+/// A place among the calls that wait, given up when its caller stops waiting.
+struct Place<'a>(&'a Core, u64);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.calls.borrow_mut().remove(&self.1);
+    }
 }
 
 impl Core {
@@ -137,10 +153,10 @@ impl Core {
             call,
             tag: Default::default(),
         };
-        self.outbox.send(message.into()).ok()?;
+        self.outbox.send(&message.into()).ok()?;
         self.calls.borrow_mut().insert(call, answer);
+        let _place = Place(self, call);
         let reply = tokio::time::timeout(CALL_TIMEOUT, answered).await;
-        self.calls.borrow_mut().remove(&call);
         let reply = reply.ok()?.ok()?;
         if !reply.ok {
             tracing::warn!(method, error = reply.value, "call to the scheduler failed");
@@ -149,24 +165,27 @@ impl Core {
     }
 
     /// The scheduler's counts: fresh ones, or the last known when it does not answer. Callers that come while a call
-    /// is on its way share the next one.
+    /// is on its way share the next one, so that nobody waits for more than two.
     pub async fn stats(&self) -> CoreStats {
-        let asked = Instant::now();
+        let wanted = Instant::now();
         let mut known = self.stats.lock().await;
-        if let Some((at, stats)) = &*known
-            && *at >= asked
-        {
-            return stats.clone();
+        if known.asked.is_some_and(|asked| asked >= wanted) {
+            return known.stats.clone();
         }
+        let asked = Instant::now();
         if let Some(json) = self.call("stats").await {
             match serde_json::from_str(&json) {
-                Ok(stats) => *known = Some((Instant::now(), stats)),
+                Ok(stats) => known.stats = stats,
                 Err(error) => tracing::warn!(%error, "the scheduler's stats cannot be read"),
             }
         }
-        known
-            .as_ref()
-            .map(|(_, stats)| stats.clone())
-            .unwrap_or_default()
+        known.asked = Some(asked);
+        known.stats.clone()
+    }
+
+    /// Calls whose answers are waited for.
+    #[cfg(test)]
+    pub fn calls(&self) -> usize {
+        self.calls.borrow().len()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use llmrt_chat::{ChatError, ChatTemplate, RenderOptions, TemplateOptions};
 use llmrt_text::pool::{PoolError, PoolOptions, TokenizerPool};
@@ -12,8 +11,6 @@ use serde_json::Value;
 use crate::api::ApiError;
 use crate::config::EntryConfig;
 
-/// When a client should come back that met full queues.
-const RETRY: Duration = Duration::from_secs(1);
 /// Bytes of text that a token stands for at most times: what tells long jobs from short ones.
 const BYTES_PER_TOKEN: usize = 4;
 
@@ -144,11 +141,10 @@ fn broken(error: TokenizerError) -> ApiError {
 
 fn no_result(error: PoolError) -> ApiError {
     match error {
-        PoolError::Full => ApiError::overloaded(
-            "Too many prompts wait to be tokenized; try again later.",
-            RETRY,
-        ),
-        PoolError::Closed => ApiError::unavailable("The server is shutting down.", RETRY),
+        PoolError::Full => {
+            ApiError::overloaded("Too many prompts wait to be tokenized; try again later.")
+        }
+        PoolError::Closed => ApiError::unavailable("The server is shutting down."),
         PoolError::Panicked(_) => ApiError::internal("The prompt could not be tokenized."),
     }
 }

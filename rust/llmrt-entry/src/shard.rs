@@ -27,8 +27,6 @@ use crate::stat_line;
 
 /// How long responses get to leave after their last event was queued, when the worker ends.
 const FLUSH: Duration = Duration::from_secs(1);
-/// When a client should come back that met a core which is not up.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// What the owner of a worker can ask of it.
 #[derive(Debug)]
@@ -157,7 +155,7 @@ impl Shard {
         use crate::metrics::Rejection::{CoreDown, Draining};
         if self.draining.get() {
             self.metrics.rejected(Draining);
-            return Err(ApiError::unavailable("The server is shutting down.", RETRY));
+            return Err(ApiError::unavailable("The server is shutting down."));
         }
         let message = match self.core.state() {
             CoreState::Up => return Ok(()),
@@ -165,7 +163,7 @@ impl Shard {
             CoreState::Down { .. } => "The model is not running.",
         };
         self.metrics.rejected(CoreDown);
-        Err(ApiError::unavailable(message, RETRY))
+        Err(ApiError::unavailable(message))
     }
 
     /// Whether the worker takes no new requests any more.
@@ -185,8 +183,8 @@ impl Shard {
                     let step = frame.step;
                     if !detokenizers.contains(&peer) {
                         tracing::warn!(step, "frame of somebody else than a detokenizer dropped");
-                    } else if let Err(error) = self.router.deliver(frame) {
-                        tracing::error!(step, %error, "frame refused");
+                    } else {
+                        self.router.deliver(frame);
                     }
                 }
                 Event::Message {
@@ -194,7 +192,7 @@ impl Shard {
                     peer,
                 } => {
                     let reply = self.answer(&call);
-                    if let Err(error) = inbox.send(peer, reply.into()) {
+                    if let Err(error) = inbox.send(peer, &reply.into()) {
                         tracing::warn!(%error, method = call.method, "call not answered");
                     }
                 }
@@ -250,21 +248,14 @@ impl Shard {
     /// Ends the open requests of a scheduler that died or was replaced.
     async fn watch_scheduler(self: Rc<Self>) {
         let mut state = self.core.watch_scheduler();
-        let mut last = None;
+        let mut succession = Succession::default();
         loop {
             let now = state.borrow_and_update().clone();
-            match now {
-                PeerState::Ready { incarnation, .. } => {
-                    if last
-                        .replace(incarnation)
-                        .is_some_and(|last| last != incarnation)
-                    {
-                        self.core_lost("the scheduler was replaced");
-                    }
-                    tracing::info!("the scheduler is ready");
-                }
-                PeerState::Dead { reason } => self.core_lost(&reason),
-                PeerState::Connecting => {}
+            if let Some(reason) = succession.lost(&now) {
+                self.core_lost(reason);
+            }
+            if let PeerState::Ready { .. } = now {
+                tracing::info!("the scheduler is ready");
             }
             if state.changed().await.is_err() {
                 return;
@@ -284,10 +275,7 @@ impl Shard {
     fn core_lost(&self, reason: &str) {
         let open = self.router.open_requests();
         tracing::warn!(reason, open, "the core is lost");
-        let error = ApiError::unavailable(
-            "The model's process ended; the answer is incomplete.",
-            RETRY,
-        );
+        let error = ApiError::unavailable("The model's process ended; the answer is incomplete.");
         self.router.fail_all(&error);
     }
 
@@ -302,10 +290,8 @@ impl Shard {
         {
             return;
         }
-        self.router.fail_all(&ApiError::unavailable(
-            "The server is shutting down.",
-            RETRY,
-        ));
+        self.router
+            .fail_all(&ApiError::unavailable("The server is shutting down."));
         if tokio::time::timeout(FLUSH, self.connections.closed())
             .await
             .is_err()
@@ -318,6 +304,30 @@ impl Shard {
     }
 }
 
+/// The scheduler that holds the open requests, as far as it is known.
+#[derive(Default)]
+struct Succession(Option<u64>);
+
+impl Succession {
+    /// Why the requests of the scheduler before `now` are lost, told once for each scheduler: requests that a
+    /// successor has taken meanwhile are not.
+    fn lost<'a>(&mut self, now: &'a PeerState) -> Option<&'a str> {
+        match now {
+            PeerState::Ready { incarnation, .. } => {
+                let before = self.0.replace(*incarnation);
+                before
+                    .is_some_and(|before| before != *incarnation)
+                    .then_some("the scheduler was replaced")
+            }
+            PeerState::Dead { reason } => {
+                self.0 = None;
+                Some(reason)
+            }
+            PeerState::Connecting => None,
+        }
+    }
+}
+
 fn models(config: &EntryConfig) -> Models {
     let model = &config.model;
     Models::new(
@@ -326,4 +336,36 @@ fn models(config: &EntryConfig) -> Models {
         model.created,
         model.max_model_len,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready(incarnation: u64) -> PeerState {
+        PeerState::Ready {
+            incarnation,
+            info: Default::default(),
+        }
+    }
+
+    #[test]
+    fn each_schedulers_requests_are_lost_once() {
+        let dead = PeerState::Dead {
+            reason: "silent".into(),
+        };
+        let mut succession = Succession::default();
+        for (now, lost) in [
+            (PeerState::Connecting, None),
+            (ready(1), None),
+            (ready(1), None),
+            (ready(2), Some("the scheduler was replaced")),
+            (dead, Some("silent")),
+            (ready(3), None),
+            (PeerState::Connecting, None),
+            (ready(4), Some("the scheduler was replaced")),
+        ] {
+            assert_eq!(succession.lost(&now), lost, "{now:?}");
+        }
+    }
 }

@@ -39,7 +39,8 @@ pub enum StartError {
     Lost,
 }
 
-/// A running entry worker. Dropping it ends the worker at once.
+/// A running entry worker. Dropping it asks the worker to end without waiting for open requests, which are told so;
+/// [`Self::wait`] beforehand says when the thread has ended.
 pub struct EntryWorker {
     commands: UnboundedSender<Command>,
     ended: Arc<Ended>,
@@ -98,6 +99,13 @@ impl EntryWorker {
     /// Waits until the worker has ended; false when `timeout` passed before.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         self.ended.wait(timeout)
+    }
+}
+
+impl Drop for EntryWorker {
+    fn drop(&mut self) {
+        // Said aloud: a `LocalClient` that lives on keeps the channel open.
+        self.shutdown(Duration::ZERO);
     }
 }
 

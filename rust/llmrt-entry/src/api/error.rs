@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 
@@ -13,6 +13,8 @@ use serde::Serialize;
 pub const MAX_MESSAGE: usize = 512;
 /// Most characters of the client's own words that an error repeats.
 pub const MAX_QUOTE: usize = 64;
+/// When a client should come back that met a shortage: queues move and a core starts within about that.
+const RETRY: Duration = Duration::from_secs(1);
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 /// What went wrong, as far as a client can react to it.
@@ -132,9 +134,9 @@ impl ApiError {
             .code("route_not_found")
     }
 
-    /// 429: try again after `wait`.
-    pub fn overloaded(message: impl Into<String>, wait: Duration) -> Self {
-        Self::new(ErrorKind::Overloaded, message).retry_after(wait)
+    /// 429: try again soon.
+    pub fn overloaded(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Overloaded, message).retry_after(RETRY)
     }
 
     /// 500. The message must not come from inside the server; log the cause instead.
@@ -142,21 +144,20 @@ impl ApiError {
         Self::new(ErrorKind::Internal, message)
     }
 
-    /// 503: try again after `wait`.
-    pub fn unavailable(message: impl Into<String>, wait: Duration) -> Self {
-        Self::new(ErrorKind::Unavailable, message).retry_after(wait)
+    /// 503: try again soon.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unavailable, message).retry_after(RETRY)
     }
 
     /// The error behind [`llmrt_wire::Outcome::status`]; a status without a kind of its own is a 500.
     pub fn from_status(status: u16, message: &str) -> Self {
-        let second = Duration::from_secs(1);
         match status {
             400 => Self::invalid(message),
             404 => Self::new(ErrorKind::NotFound, message),
             408 => Self::new(ErrorKind::Deadline, message),
             413 => Self::new(ErrorKind::TooLarge, message),
-            429 => Self::overloaded(message, second),
-            503 => Self::unavailable(message, second),
+            429 => Self::overloaded(message),
+            503 => Self::unavailable(message),
             _ => Self::internal(message),
         }
     }
@@ -197,9 +198,13 @@ impl ApiError {
         &self.message
     }
 
-    /// Adds `content-type` and, where there is something to wait for, `retry-after` and `retry-after-ms`.
+    /// Adds `content-type`, to a 401 the challenge that RFC 9110 (section 15.5.2) asks for and, where there is
+    /// something to wait for, `retry-after` and `retry-after-ms`.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if self.kind == ErrorKind::Authentication {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(wait) = self.retry_after {
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             headers.insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
@@ -312,12 +317,26 @@ mod tests {
     #[test]
     fn retry_headers_round_up_to_seconds() {
         let mut headers = HeaderMap::new();
-        ApiError::overloaded("full", Duration::from_millis(1200)).write_headers(&mut headers);
+        ApiError::overloaded("full")
+            .retry_after(Duration::from_millis(1200))
+            .write_headers(&mut headers);
         assert_eq!(headers["retry-after"], "2");
         assert_eq!(headers["retry-after-ms"], "1200");
         let mut headers = HeaderMap::new();
         ApiError::invalid("no").write_headers(&mut headers);
         assert_eq!(headers.len(), 1);
+    }
+
+    #[test]
+    fn a_shortage_says_when_to_come_back_and_a_401_what_it_takes() {
+        for shortage in [ApiError::overloaded("full"), ApiError::unavailable("down")] {
+            let mut headers = HeaderMap::new();
+            shortage.write_headers(&mut headers);
+            assert_eq!(headers["retry-after"], "1");
+        }
+        let mut headers = HeaderMap::new();
+        ApiError::new(ErrorKind::Authentication, "who?").write_headers(&mut headers);
+        assert_eq!(headers["www-authenticate"], "Bearer");
     }
 
     #[test]
@@ -332,8 +351,7 @@ mod tests {
     #[test]
     fn the_event_of_a_stream_carries_a_truthy_error() {
         let mut out = BytesMut::new();
-        ApiError::unavailable("draining\n\ndata: [DONE]", Duration::from_secs(1))
-            .write_event(&mut out);
+        ApiError::unavailable("draining\n\ndata: [DONE]").write_event(&mut out);
         let data = out
             .strip_prefix(b"data: ")
             .unwrap()

@@ -4,7 +4,7 @@
 //! its submission on. Until then a client that leaves drops this future, and with it the permit.
 
 use std::rc::Rc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
@@ -21,9 +21,6 @@ use crate::http::{Body, RequestBody, Response, json, read_json};
 use crate::metrics::Rejection;
 use crate::router::{End, Form, Origin, Permit, RequestGuard};
 use crate::shard::Shard;
-
-/// When a client should come back that met a full queue.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// Reads, checks and submits a request, and answers it as a stream or at once.
 pub async fn answer(
@@ -102,7 +99,7 @@ fn parse(shard: &Shard, endpoint: Endpoint, body: &[u8]) -> Result<(Input, Optio
 fn admit(shard: &Shard) -> Result<Permit, ApiError> {
     shard.router.admit().ok_or_else(|| {
         shard.metrics.rejected(Rejection::Permits);
-        ApiError::overloaded("Too many requests are open; try again later.", RETRY)
+        ApiError::overloaded("Too many requests are open; try again later.")
     })
 }
 
@@ -110,11 +107,11 @@ fn not_taken(shard: &Shard, error: SendError) -> ApiError {
     match error {
         SendError::Full => {
             shard.metrics.rejected(Rejection::Credit);
-            ApiError::overloaded("The scheduler's queue is full; try again later.", RETRY)
+            ApiError::overloaded("The scheduler's queue is full; try again later.")
         }
         SendError::NotReady => {
             shard.metrics.rejected(Rejection::CoreDown);
-            ApiError::unavailable("The model is not running.", RETRY)
+            ApiError::unavailable("The model is not running.")
         }
     }
 }

@@ -1,7 +1,5 @@
 //! `GET /health`, `/ready`, `/version`, `/metrics`.
 
-use std::time::Duration;
-
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 
@@ -9,8 +7,6 @@ use crate::api::ApiError;
 use crate::core::CoreState;
 use crate::http::{Body, Response, json};
 use crate::shard::Shard;
-
-const RETRY: Duration = Duration::from_secs(1);
 
 /// Alive: this worker answers and no process of the core is known to be dead. Loading is alive.
 ///
@@ -20,7 +16,7 @@ pub fn health(shard: &Shard) -> Result<Response, ApiError> {
     match shard.core.state() {
         CoreState::Starting => Ok(json(StatusCode::OK, r#"{"status":"starting"}"#)),
         CoreState::Up => Ok(json(StatusCode::OK, r#"{"status":"ok"}"#)),
-        CoreState::Down { .. } => Err(ApiError::unavailable("The model is not running.", RETRY)),
+        CoreState::Down { .. } => Err(ApiError::unavailable("The model is not running.")),
     }
 }
 
@@ -35,7 +31,7 @@ pub fn ready(shard: &Shard) -> Result<Response, ApiError> {
         CoreState::Starting => "The model is still loading.",
         CoreState::Down { .. } => "The model is not running.",
     };
-    Err(ApiError::unavailable(message, RETRY))
+    Err(ApiError::unavailable(message))
 }
 
 /// Version of llmrt.

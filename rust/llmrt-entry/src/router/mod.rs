@@ -3,7 +3,6 @@
 //! A shard is one thread, so nothing here locks. A request is open from [`Router::open`] until its end has arrived or
 //! its [`RequestGuard`] is dropped, whichever is first; an id that is not open is ignored.
 
-mod frame;
 mod guard;
 mod outlet;
 mod stall;
@@ -11,17 +10,14 @@ mod stall;
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use llmrt_link::{Outbox, SendError};
-use llmrt_wire::{Abort, FinishReason, First, Request, RequestId, Submit, TextFrame};
+use llmrt_wire::{Abort, FinishReason, First, IdMap, Request, RequestId, Submit, TextFrame};
 use tokio::sync::Notify;
 
-pub use frame::FrameError;
 pub use guard::{EventBody, Permit, RequestGuard};
 pub use outlet::{End, EventWriter, Form, Origin};
 
@@ -49,7 +45,7 @@ pub struct Router {
     sequence: Cell<u64>,
     outbox: Arc<dyn Outbox>,
     metrics: Rc<Metrics>,
-    open: RefCell<HashMap<RequestId, Rc<RefCell<Outlet>>, BuildHasherDefault<IdHasher>>>,
+    open: RefCell<IdMap<Rc<RefCell<Outlet>>>>,
     permits_taken: Cell<u32>,
     stalled: Stalled,
     opened: Notify,
@@ -126,7 +122,7 @@ impl Router {
     ) -> Result<RequestGuard, SendError> {
         let (id, prompt_tokens) = (request.id, request.prompt.len() as u32);
         self.outbox.send(
-            Submit {
+            &Submit {
                 requests: vec![request],
                 ..Submit::default()
             }
@@ -139,21 +135,22 @@ impl Router {
         Ok(RequestGuard { id, outlet, permit })
     }
 
-    /// Hands the rows of one step to their responses.
-    ///
-    /// # Errors
-    /// The frame contradicts itself; then nothing of it was used.
-    pub fn deliver(&self, frame: TextFrame) -> Result<(), FrameError> {
-        frame::check(&frame)?;
+    /// Hands the rows of one step to their responses. The columns of a frame fit together, as the wire sees to; what
+    /// does not belong to any row is ignored.
+    pub fn deliver(&self, frame: TextFrame) {
         let now = Instant::now();
         for first in &frame.first {
-            self.first(RequestId(frame.ids[first.row as usize]), first);
+            if let Some(&id) = frame.ids.get(first.row as usize) {
+                self.first(RequestId(id), first);
+            }
         }
         let tokens = frame.counts.iter().map(|count| u64::from(*count)).sum();
         self.metrics.generation_tokens.inc_by(tokens);
         self.push_rows(&frame, now);
         for finished in frame.finished {
-            let id = RequestId(frame.ids[finished.row as usize]);
+            let Some(&id) = frame.ids.get(finished.row as usize) else {
+                continue;
+            };
             let outcome = finished.outcome;
             let end = match outcome.reason {
                 FinishReason::Error => {
@@ -161,9 +158,8 @@ impl Router {
                 }
                 _ => End::Finished(outcome),
             };
-            self.end(id, end, now);
+            self.end(RequestId(id), end, now);
         }
-        Ok(())
     }
 
     fn first(&self, id: RequestId, first: &First) {
@@ -182,7 +178,8 @@ impl Router {
             .zip(frame.counts.iter())
             .zip(frame.ends.iter())
         {
-            let (id, text) = (RequestId(*id), &frame.text[start..*end as usize]);
+            let id = RequestId(*id);
+            let text = frame.text.get(start..*end as usize).unwrap_or_default();
             start = *end as usize;
             let Some(outlet) = open.get(&id) else {
                 tracing::debug!(id = %id, "row of a request that is not open");
@@ -241,9 +238,9 @@ impl Router {
         if ids.is_empty() {
             return;
         }
-        // A core that cannot be reached has no request to abort.
+        // An abort is refused only while the core cannot be reached, and then it has no request to abort.
         let _ = self.outbox.send(
-            Abort {
+            &Abort {
                 ids,
                 ..Abort::default()
             }
@@ -251,7 +248,7 @@ impl Router {
         );
     }
 
-    /// Cuts responses whose readers make no progress. Runs as long as the shard; sleeps while all readers keep up.
+    /// Cuts streams whose readers make no progress. Runs as long as the shard; sleeps while none is watched.
     pub async fn watch_stalls(&self) {
         loop {
             self.stalled.any().await;
@@ -283,27 +280,5 @@ fn log_end(id: RequestId, end: &End, state: &Outlet, now: Instant) {
         End::Failed(error) => {
             tracing::warn!(id = %id, request_id = &*state.label, total_ms, %error, "failed")
         }
-    }
-}
-
-/// Ids are made here, one after the other: mixing their bits is enough.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        // The multiplier of Fibonacci hashing; the high bits, which the table looks at, depend on all others.
-        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
     }
 }

@@ -8,7 +8,8 @@ use tokio::sync::Notify;
 
 use super::outlet::Outlet;
 
-/// Responses that have too much waiting, or whose end waits. Empty while all readers keep up.
+/// Streams that have too much waiting, and those that have ended: nobody else sees whether their tail is read. An ended
+/// one stays until the sweep after its reader has taken all.
 #[derive(Default)]
 pub(super) struct Stalled {
     watched: RefCell<Vec<Weak<RefCell<Outlet>>>>,

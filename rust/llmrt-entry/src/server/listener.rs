@@ -80,9 +80,22 @@ impl Connections {
     }
 
     /// Waits for room for one more. Who holds it counts as a connection for [`Self::closed`].
+    ///
+    /// `None` once [`Self::drain`] was called: [`Self::closed`] takes all that comes free from then on.
     pub async fn enter(&self) -> Option<OwnedSemaphorePermit> {
-        // Fails only when the semaphore is closed, which nobody does.
-        self.slots.clone().acquire_owned().await.ok()
+        let mut drain = self.drain.subscribe();
+        tokio::select! {
+            biased;
+            () = draining(&mut drain) => None,
+            // Fails only when the semaphore is closed, which nobody does.
+            slot = self.slots.clone().acquire_owned() => slot.ok(),
+        }
+    }
+
+    /// Places that are free now.
+    #[cfg(test)]
+    pub fn places(&self) -> usize {
+        self.slots.available_permits()
     }
 
     /// Accepts until [`Self::drain`] is called. Runs on the shard's `LocalSet`.

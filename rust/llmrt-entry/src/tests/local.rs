@@ -14,6 +14,7 @@ use super::client::COMPLETIONS;
 use super::rig::{Rig, end, token};
 use super::{on_one_thread, until};
 use crate::local::{LocalClient, LocalResponse};
+use crate::shard::Command;
 
 fn post(client: &LocalClient, body: &Value) -> LocalResponse {
     let body = Bytes::from(body.to_string());
@@ -129,5 +130,27 @@ fn a_worker_that_has_ended_ends_every_answer() {
         let mut response = post(&client, &json!({"prompt": [1]}));
         assert_eq!(whole(&client, &mut response).await, "");
         assert_eq!(response.status(), None);
+    });
+}
+
+#[test]
+fn a_worker_that_drains_refuses_at_once() {
+    on_one_thread(async {
+        let mut rig = Rig::new(json!({})).await;
+        let client = LocalClient::new(rig.commands.clone()).unwrap();
+        let mut open = post(&client, &json!({"prompt": [1]}));
+        let id = rig.core.request().await.id;
+        let timeout = std::time::Duration::from_secs(600);
+        rig.commands.send(Command::Shutdown { timeout }).unwrap();
+        until(|| rig.shard.draining()).await;
+        // Let the shutdown queue for every place first.
+        until(|| rig.shard.connections.places() == 0).await;
+        let mut refused = post(&client, &json!({"prompt": [1]}));
+        whole(&client, &mut refused).await;
+        assert_eq!(refused.status(), Some(503));
+        rig.core.step(&[end(id, FinishReason::Stop)]);
+        whole(&client, &mut open).await;
+        assert_eq!(open.status(), Some(200));
+        rig.served.await.unwrap();
     });
 }

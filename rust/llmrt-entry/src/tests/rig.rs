@@ -113,8 +113,15 @@ pub struct Rig {
 impl Rig {
     /// An entry whose core is up.
     pub async fn new(limits: serde_json::Value) -> Self {
+        Self::with(|config| config["limits"] = limits).await
+    }
+
+    /// The same, with `change` made to its configuration.
+    pub async fn with(change: impl FnOnce(&mut serde_json::Value)) -> Self {
         let scratch = Scratch::new();
-        let config = EntryConfig::from_json(&config(&scratch, limits).to_string()).unwrap();
+        let mut config = config(&scratch, serde_json::json!({}));
+        change(&mut config);
+        let config = EntryConfig::from_json(&config.to_string()).unwrap();
         let network = Network::default();
         let core = Core::start(&network);
         let results = MemoryInbox::bind(&network, "results", Welcome::new(), options()).unwrap();

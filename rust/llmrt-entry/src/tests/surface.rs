@@ -1,6 +1,7 @@
 //! Routes, errors, ids and figures.
 
 use http::Method;
+use llmrt_wire::Message;
 use serde_json::json;
 
 use super::client::{BOTH, COMPLETIONS, Client, Version};
@@ -167,4 +168,35 @@ fn metrics_hold_the_schedulers_counts() {
         // A scheduler that does not answer leaves the last counts.
         assert_eq!(shard.core.stats().await.num_requests_running, 3);
     });
+}
+
+#[test]
+fn a_scheduler_that_hangs_delays_all_who_ask_once_and_leaves_nothing_behind() {
+    on_one_thread(async {
+        let mut rig = Rig::new(json!({})).await;
+        let core = &rig.shard.core;
+        tokio::select! {
+            _ = core.stats() => unreachable!("nobody has answered"),
+            message = rig.core.next() => assert!(matches!(message, Message::Call(_))),
+        }
+        assert_eq!(core.calls(), 0, "a caller that left still waits");
+        let asked = std::time::Instant::now();
+        futures_util::future::join_all((0..8).map(|_| core.stats())).await;
+        // The call that the first one makes, and the one that all others share.
+        assert!(asked.elapsed().as_millis() < 3000, "{:?}", asked.elapsed());
+        assert_eq!(core.calls(), 0);
+    });
+}
+
+#[test]
+fn a_401_says_which_scheme_it_takes() {
+    for version in BOTH {
+        on_one_thread(async {
+            let rig = Rig::with(|config| config["api_keys"] = json!(["key"])).await;
+            let mut client = Client::new(rig.address, version).await;
+            let answer = client.get("/v1/models").await;
+            assert_eq!(answer.status, 401);
+            assert_eq!(answer.headers["www-authenticate"], "Bearer");
+        });
+    }
 }

@@ -61,6 +61,20 @@ fn a_dropped_worker_ends() {
 }
 
 #[test]
+fn a_dropped_worker_ends_though_a_client_of_it_lives_on() {
+    let scratch = Scratch::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let worker = start(&with_links(&scratch, listener.into_raw_fd())).unwrap();
+    let client = worker.client().unwrap();
+    drop(worker);
+    while TcpStream::connect(address).is_ok() {
+        std::thread::yield_now();
+    }
+    drop(client);
+}
+
+#[test]
 fn what_cannot_start_says_why() {
     let scratch = Scratch::new();
     let file = std::fs::File::open(scratch.0.parent().unwrap()).unwrap();

@@ -268,7 +268,7 @@ fn a_dead_core_ends_everything() {
     let router = router(2, 1024, &outbox);
     let mut stream = open(&router, events()).unwrap().into_body();
     let text = open(&router, Form::Text).unwrap();
-    let error = ApiError::unavailable("gone", Duration::from_secs(1));
+    let error = ApiError::unavailable("gone");
     router.fail_all(&error);
     assert_eq!(take(&mut stream).unwrap(), "503: gone|");
     assert_eq!(text.answer().now_or_never().unwrap().2, End::Failed(error));
