@@ -160,6 +160,68 @@ def test_silent_sender_is_dropped(loop: Loop, endpoint: str) -> None:
     loop.until_event(link.Down, link.Joined, link.Up)
 
 
+def test_strangers_that_leave_do_not_make_others_silent(loop: Loop, endpoint: str) -> None:
+    """Each connection that ends has the inbox look who it was; such looks are no heartbeats."""
+    options = link.LinkOptions(heartbeat=300.0, silence=900.0)
+    inbox = loop.add(link.Inbox(endpoint, options=options))
+    guest = zmq.Context.instance().socket(zmq.DEALER)
+    guest.connect(endpoint)
+    guest.send(wire.encode(wire.Hello(wire.VERSION, "entry", 0, 1)))
+    (joined,) = loop.until_event(link.Joined)
+    assert isinstance(wire.decode(guest.recv()), wire.Ready)
+    for _ in range(2 * options.patience):
+        stranger = zmq.Context.instance().socket(zmq.DEALER)
+        stranger.connect(endpoint)
+        stranger.send(wire.encode(wire.Abort([1])))
+        assert loop.until(lambda _, stranger=stranger: bool(stranger.poll(1))) == []
+        stranger.close(linger=0)
+        assert loop.until(lambda _: bool(guest.poll(1))) == [], "the guest is still there"
+        assert isinstance(wire.decode(guest.recv()), wire.Heartbeat)
+    inbox.send(joined.peer, wire.Credit(1))
+    guest.close(linger=0)
+
+
+def test_looks_do_not_put_heartbeats_off(loop: Loop, endpoint: str) -> None:
+    inbox = loop.add(link.Inbox(endpoint, options=link.LinkOptions(heartbeat=0.05, silence=0.2)))
+    guest = loop.add(link.Outbox(endpoint, link.Identity("entry"), link.LinkOptions(heartbeat=300.0)))
+    (joined,) = loop.until_event(link.Joined)
+    loop.until(lambda _: guest.ready)
+
+    def looking(events: list[Any]) -> bool:
+        inbox._try_soon()
+        return bool(events)
+
+    assert loop.until(looking) == [link.Left(joined.peer, "no sign of life")]
+
+
+def test_credit_for_a_peer_that_does_not_read_is_not_lost(loop: Loop, endpoint: str) -> None:
+    inbox = loop.add(link.Inbox(endpoint, options=QUICK))
+    outbox = loop.add(link.Outbox(endpoint, link.Identity("entry"), QUICK))
+    joined, _ = loop.until_event(link.Joined, link.Up)
+    loop.links.remove(outbox)
+    with pytest.raises(link.Full):
+        while True:
+            inbox.send(joined.peer, wire.Call(1, "x" * 1000, ""))
+    inbox.grant(joined.peer, 2)
+    inbox.grant(joined.peer, 3)
+    with pytest.raises(link.Full):
+        outbox.send(wire.Submit([request(1)]))
+    loop.links.append(outbox)
+    submit = wire.Submit([request(number) for number in range(5)])
+
+    def is_submitted(_: list[Any]) -> bool:
+        try:
+            outbox.send(submit)
+        except link.Full:
+            return False
+        return True
+
+    loop.until(is_submitted)
+    assert link.Received(joined.peer, submit) in loop.until_event(link.Received)
+    with pytest.raises(link.Full):
+        outbox.send(wire.Submit([request(6)]))
+
+
 def test_window_bounds_what_a_slow_reader_leaves(loop: Loop, endpoint: str) -> None:
     options = link.LinkOptions(heartbeat=0.02, window=1 << 20)
     inbox = loop.add(link.Inbox(endpoint, options=options))

@@ -143,12 +143,13 @@ class Socket:
         self.socket.set(zmq.MAXMSGSIZE, options.max_frame)
         self._monitor = self.socket.get_monitor_socket(events)
         self._next_beat = time.monotonic() + options.heartbeat
+        self._next_try = math.inf
         self._closed = False
 
     @property
     def due(self) -> float:
         """Monotonic time by which ``receive()`` must be called even when there is nothing to read."""
-        return self._next_beat
+        return min(self._next_beat, self._next_try)
 
     def register(self, poller: zmq.Poller) -> None:
         """Adds the link to the poller of a loop."""
@@ -177,8 +178,15 @@ class Socket:
         self._next_beat = now + self.options.heartbeat
         return True
 
-    def _hurry(self) -> None:
-        self._next_beat = min(self._next_beat, time.monotonic() + _SOON)
+    def _try_soon(self) -> None:
+        """Asks for one more try before the next beat. Beats themselves stay regular: they measure silence."""
+        self._next_try = min(self._next_try, time.monotonic() + _SOON)
+
+    def _try_is_due(self) -> bool:
+        if time.monotonic() < self._next_try:
+            return False
+        self._next_try = math.inf
+        return True
 
     def _shut(self) -> None:
         self._closed = True

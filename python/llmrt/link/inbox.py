@@ -31,6 +31,8 @@ class _Guest:
     hello: wire.Hello
     silent: int = 0
     """Heartbeats since the guest was last heard."""
+    owed: int = 0
+    """Credit that the guest was too busy to be told of."""
 
 
 class Inbox(Socket):
@@ -65,10 +67,13 @@ class Inbox(Socket):
                 self._frame(*frames)
             else:
                 _log.warning("message of several frames dropped")
+        # Whose connection it was shows when something is sent there.
         if any(True for _ in self._notices()):
-            self._hurry()
+            self._try_soon()
         if self._beat_is_due():
             self._beat()
+        elif self._try_is_due():
+            self._probe()
         events, self._events = self._events, []
         return events
 
@@ -80,11 +85,14 @@ class Inbox(Socket):
         self._push(key, message)
 
     def grant(self, peer: int, count: int) -> None:
-        """Lets the peer submit ``count`` more requests; nothing happens when it has left."""
-        try:
-            self.send(peer, wire.Credit(count))
-        except (NotReady, Full) as error:
-            _log.debug("no credit for peer %d: %s", peer, error)
+        """Lets the peer submit ``count`` more requests; nothing happens when it has left.
+
+        A peer that does not read now gets them with a later grant or heartbeat.
+        """
+        key = self._keys.get(peer)
+        if key is not None:
+            self._guests[key].owed += count
+            self._pay(key, self._guests[key])
 
     def close(self, reason: str) -> None:
         """Says ``Dead`` to all peers and unbinds."""
@@ -164,10 +172,19 @@ class Inbox(Socket):
             del self._keys[guest.peer]
             self._events.append(Left(guest.peer, reason))
 
+    def _pay(self, key: bytes, guest: _Guest) -> None:
+        if guest.owed and self._answer(key, wire.Credit(guest.owed)):
+            guest.owed = 0
+
     def _beat(self) -> None:
         for key, guest in list(self._guests.items()):
             guest.silent += 1
             if guest.silent > self.options.patience:
                 self._leave(key, "no sign of life")
-            else:
-                self._answer(key, wire.Heartbeat(self.welcome.incarnation, 0))
+        self._probe()
+
+    def _probe(self) -> None:
+        """Sends everybody a heartbeat; who is gone is noticed by it."""
+        for key, guest in list(self._guests.items()):
+            self._pay(key, guest)
+            self._answer(key, wire.Heartbeat(self.welcome.incarnation, 0))

@@ -104,7 +104,9 @@ class Outbox(Socket):
                 self._reset()
                 # Who refused us is asked again with the next heartbeat only.
                 if not self._refused and not self._greet():
-                    self._hurry()
+                    self._try_soon()
+        if self._try_is_due() and not self.ready:
+            self._greet()
         if self._beat_is_due():
             self._beat()
         events, self._events = self._events, []
