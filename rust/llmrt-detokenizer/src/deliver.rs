@@ -85,7 +85,7 @@ impl Delivery {
             .outboxes
             .get(usize::from(worker))
             .ok_or(SendError::NotReady)?;
-        outbox.send(frame.clone().into())
+        outbox.send(&frame.clone().into())
     }
 
     fn fail(

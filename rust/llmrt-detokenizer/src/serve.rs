@@ -44,7 +44,7 @@ pub async fn serve(
             event = inbox.recv() => match event {
                 Event::Message { peer, message: Message::Call(call) } => {
                     let reply = server.look(&call);
-                    if let Err(error) = inbox.send(peer, reply.into()) {
+                    if let Err(error) = inbox.send(peer, &reply.into()) {
                         tracing::warn!(%error, method = call.method, "call not answered");
                     }
                 }
@@ -153,7 +153,7 @@ impl Server {
             tag: Default::default(),
             ids: self.ended.clone(),
         };
-        match self.links.scheduler.send(message.into()) {
+        match self.links.scheduler.send(&message.into()) {
             Ok(()) => self.ended.clear(),
             Err(error) => tracing::debug!(%error, "scheduler not told of ended requests yet"),
         }
@@ -188,7 +188,7 @@ impl Server {
             return Then::GoOn;
         };
         let (reply, then) = answer(&call, &self.state.stats());
-        if let Err(error) = self.links.control.send(reply.into()) {
+        if let Err(error) = self.links.control.send(&reply.into()) {
             tracing::warn!(%error, method = call.method, "call not answered");
         }
         then

@@ -113,7 +113,7 @@ impl Stage {
             arguments: String::new(),
         };
         self.control
-            .send(self.supervised, call.into())
+            .send(self.supervised, &call.into())
             .expect("the detokenizer is there");
         match receive(&mut self.control).await.1 {
             Message::Reply(reply) => reply,
@@ -137,7 +137,7 @@ async fn each_worker_gets_its_rows_and_the_scheduler_the_stops() {
         .open(second, stops(&["STOP"]));
     let step = step.row(first, &[HELLO]).row(second, &tokens("an STOP"));
     scheduler
-        .send(step.0.into())
+        .send(&step.0.into())
         .expect("the detokenizer is ready");
     assert_eq!(text(&mut zero).await.text, "hello ");
     let frame = text(&mut one).await;
@@ -173,7 +173,7 @@ async fn a_visitor_may_look_but_not_touch() {
             method: method.to_owned(),
             arguments: String::new(),
         };
-        visitor.send(call.into()).expect("ready");
+        visitor.send(&call.into()).expect("ready");
         match timeout(PATIENCE, replies.recv()).await.expect("no answer") {
             Some(Message::Reply(reply)) => assert_eq!((reply.call, reply.ok), (3, ok)),
             other => panic!("not a reply: {other:?}"),
@@ -182,7 +182,7 @@ async fn a_visitor_may_look_but_not_touch() {
     visitor.close("has seen enough");
     let step = Step::default().open(id(0, 1), Output::default());
     scheduler
-        .send(step.row(id(0, 1), &[HELLO]).0.into())
+        .send(&step.row(id(0, 1), &[HELLO]).0.into())
         .expect("ready");
     assert_eq!(text(&mut entry).await.text, "hello ");
 }
@@ -212,7 +212,7 @@ async fn a_new_scheduler_ends_the_requests_of_the_old_one() {
     joined(&mut entry).await;
     let old = stage.scheduler().await;
     old.send(
-        Step::default()
+        &Step::default()
             .open(id(0, 1), Output::default())
             .row(id(0, 1), &[HELLO])
             .0
@@ -229,7 +229,7 @@ async fn a_new_scheduler_ends_the_requests_of_the_old_one() {
         (id(0, 1).0, FinishReason::Error, 503)
     );
     new.send(
-        Step::default()
+        &Step::default()
             .open(id(0, 2), Output::default())
             .row(id(0, 2), &[HELLO])
             .0
@@ -252,7 +252,7 @@ async fn an_unreachable_worker_costs_only_its_own_requests() {
         .fold(Step::default(), |step, id| step.open(id, Output::default()));
     let step = step.row(here, &[HELLO]).row(shown, &[HELLO]);
     scheduler
-        .send(step.0.into())
+        .send(&step.0.into())
         .expect("the detokenizer is ready");
 
     assert_eq!(text(&mut zero).await.text, "hello ");
@@ -275,7 +275,7 @@ async fn an_unreachable_worker_costs_only_its_own_requests() {
         .row(shown, &[HELLO])
         .end(outcome(FinishReason::Stop));
     scheduler
-        .send(step.0.into())
+        .send(&step.0.into())
         .expect("the detokenizer is ready");
     assert_eq!(text(&mut zero).await.text, "hello ");
 }

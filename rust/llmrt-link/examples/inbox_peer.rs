@@ -52,7 +52,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 let tag = Default::default();
                 inbox.send(
                     peer.parse()?,
-                    Credit {
+                    &Credit {
                         tag,
                         count: count.parse()?,
                     }
@@ -67,7 +67,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     method: "stats".into(),
                     arguments: "{}".into(),
                 };
-                inbox.send(peer.parse()?, call.into())?;
+                inbox.send(peer.parse()?, &call.into())?;
             }
             ["close", ..] => {
                 inbox.close(&command["close".len()..]).await;

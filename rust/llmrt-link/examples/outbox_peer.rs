@@ -58,11 +58,11 @@ fn show(state: &PeerState) {
 fn obey(outbox: &impl Outbox, command: &str) -> Result<String, Box<dyn Error>> {
     let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
     let result = match verb {
-        "submit" => outbox.send(submit(rest.parse()?)),
+        "submit" => outbox.send(&submit(rest.parse()?)),
         "abort" => {
             let ids = vec![RequestId(rest.parse()?)];
             outbox.send(
-                Abort {
+                &Abort {
                     ids,
                     ..Abort::default()
                 }
@@ -71,12 +71,12 @@ fn obey(outbox: &impl Outbox, command: &str) -> Result<String, Box<dyn Error>> {
         }
         "text" => {
             let (step, bytes) = rest.split_once(' ').ok_or("text STEP BYTES")?;
-            outbox.send(text(step.parse()?, bytes.parse()?))
+            outbox.send(&text(step.parse()?, bytes.parse()?))
         }
         "flood" => {
             let bytes = rest.parse()?;
             let mut count = 0;
-            while outbox.send(text(count, bytes)).is_ok() {
+            while outbox.send(&text(count, bytes)).is_ok() {
                 count += 1;
             }
             return Ok(format!("sent {count}"));
@@ -85,7 +85,7 @@ fn obey(outbox: &impl Outbox, command: &str) -> Result<String, Box<dyn Error>> {
             let call = rest.parse()?;
             let tag = Default::default();
             outbox.send(
-                Reply {
+                &Reply {
                     tag,
                     call,
                     ok: true,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
-use crate::outbox::{Pipe, Sender};
+use crate::outbox::{End, Pipe, Sender};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
@@ -34,11 +34,11 @@ pub(crate) async fn drive<C: Connector>(sender: Arc<Sender>, mut connector: C) {
         match connector.connect().await {
             Ok((pipe, mut source)) => {
                 sender.attach(pipe);
-                let reason = serve(&sender, &mut source).await;
+                let end = serve(&sender, &mut source).await;
                 if sender.state().borrow().is_ready() {
                     pause = FIRST_PAUSE;
                 }
-                sender.detach(&reason);
+                sender.detach(&end);
             }
             Err(reason) => tracing::debug!(reason, "not connected yet"),
         }
@@ -47,8 +47,8 @@ pub(crate) async fn drive<C: Connector>(sender: Arc<Sender>, mut connector: C) {
     }
 }
 
-/// Runs one connection; returns why it ended.
-async fn serve(sender: &Sender, source: &mut impl Source) -> String {
+/// Runs one connection; returns how it ended.
+async fn serve(sender: &Sender, source: &mut impl Source) -> End {
     let options = sender.options();
     let mut beat = interval_at(Instant::now() + options.heartbeat, options.heartbeat);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -58,21 +58,24 @@ async fn serve(sender: &Sender, source: &mut impl Source) -> String {
     loop {
         tokio::select! {
             biased;
-            () = sender.broken() => return "the connection is lost".to_owned(),
+            () = sender.broken() => return End::Lost("the connection is lost".to_owned()),
             frame = source.next() => {
                 silent = 0;
-                match frame.and_then(|raw| sender.handle(&raw)) {
-                    Ok(()) => {}
-                    Err(reason) => return reason,
+                match frame {
+                    Ok(raw) => if let Err(reason) = sender.handle(&raw) {
+                        return End::Refused(reason);
+                    },
+                    Err(reason) => return End::Lost(reason),
                 }
             }
-            _ = beat.tick() => {
+            // Who has not answered the greeting is asked nothing: a receiver may be bound long before it receives.
+            _ = beat.tick(), if sender.is_ready() => {
                 silent += 1;
                 if silent > patience {
-                    return format!("the peer was silent for {:?}", options.silence);
+                    return End::Lost(format!("the peer was silent for {:?}", options.silence));
                 }
                 if !sender.beat() {
-                    return "the connection is lost".to_owned();
+                    return End::Lost("the connection is lost".to_owned());
                 }
             }
         }

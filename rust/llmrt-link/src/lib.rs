@@ -7,9 +7,11 @@
 //!
 //! # Bounds
 //! - `Submit` costs one credit per request. The receiver grants credit; without it `send` answers
-//!   [`SendError::Full`] at once. No other message costs credit, so an abort is never held back by a full queue.
-//! - All other messages share a window of unacknowledged bytes ([`LinkOptions::window`]). The echo of a heartbeat
-//!   acknowledges whatever was sent before it, so a peer that stops reading bounds its sender's memory.
+//!   [`SendError::Full`] at once.
+//! - Messages share a window of unacknowledged bytes ([`LinkOptions::window`]). The echo of a heartbeat acknowledges
+//!   whatever was sent before it, so a peer that stops reading bounds its sender's memory.
+//! - `Abort` and `Ended` are never refused by a peer that is ready: whoever cannot stop a request pays for all of it.
+//!   The requests that they name were let in by credit, which bounds them too.
 //! - A link is one ordered stream: an abort arrives behind its own request, never ahead of it.
 //!
 //! # Cost
@@ -36,7 +38,7 @@ pub use settings::{LinkTimes, Topology};
 /// What an outbox knows of its peer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PeerState {
-    /// Never greeted yet.
+    /// No peer has answered yet; a receiver that is bound but still starts is waited for.
     Connecting,
     /// The peer answered; `info` is its JSON description (see `llmrt_wire::Ready`).
     Ready { incarnation: u64, info: Arc<str> },
@@ -75,8 +77,8 @@ pub enum LinkError {
 
 /// Sending end of a link. Never blocks; usable from any thread.
 pub trait Outbox: Send + Sync {
-    /// Queues a message. `Submit` needs one credit per request; every other kind needs none.
-    fn send(&self, message: Message) -> Result<(), SendError>;
+    /// Queues a message. `Submit` needs one credit per request, `Abort` and `Ended` always find room.
+    fn send(&self, message: &Message) -> Result<(), SendError>;
 
     /// The peer's state, now and as it changes.
     fn state(&self) -> watch::Receiver<PeerState>;
@@ -95,7 +97,7 @@ pub trait Inbox: Send {
     fn recv(&mut self) -> impl Future<Output = Event> + Send;
 
     /// Queues a message to a peer that has joined.
-    fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError>;
+    fn send(&mut self, peer: PeerId, message: &Message) -> Result<(), SendError>;
 
     /// Says `Dead` to every peer, lets the notices leave, and unbinds.
     fn close(self, reason: &str) -> impl Future<Output = ()> + Send;

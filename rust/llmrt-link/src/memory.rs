@@ -69,8 +69,8 @@ impl MemoryOutbox {
 }
 
 impl Outbox for MemoryOutbox {
-    fn send(&self, message: Message) -> Result<(), SendError> {
-        self.sender.send(&message)
+    fn send(&self, message: &Message) -> Result<(), SendError> {
+        self.sender.send(message)
     }
 
     fn state(&self) -> watch::Receiver<PeerState> {
@@ -180,8 +180,8 @@ impl Inbox for MemoryInbox {
         self.desk.recv().await
     }
 
-    fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
-        self.desk.send(peer, &message)
+    fn send(&mut self, peer: PeerId, message: &Message) -> Result<(), SendError> {
+        self.desk.send(peer, message)
     }
 
     async fn close(mut self, reason: &str) {

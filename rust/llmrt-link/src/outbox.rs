@@ -21,6 +21,15 @@ pub(crate) trait Pipe: Send {
     fn push(&mut self, frame: Vec<u8>) -> bool;
 }
 
+/// How a connection ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// It broke, or the peer fell silent.
+    Lost(String),
+    /// The peer said that it ends or that it will not have us.
+    Refused(String),
+}
+
 /// Bytes on their way, [`OVERHEAD`] included, and the heartbeats whose echo acknowledges them.
 #[derive(Default)]
 struct Window {
@@ -135,7 +144,8 @@ impl Sender {
         if !lane.ready {
             return Err(SendError::NotReady);
         }
-        if cost > lane.credit || !lane.window.has_room(bytes, self.options.window) {
+        let has_room = is_urgent(message) || lane.window.has_room(bytes, self.options.window);
+        if cost > lane.credit || !has_room {
             return Err(SendError::Full);
         }
         lane.credit -= cost;
@@ -171,22 +181,31 @@ impl Sender {
         lane.push(hello.encode());
     }
 
-    /// Forgets the connection. Who never reached the peer stays `Connecting`.
-    pub(crate) fn detach(&self, reason: &str) {
+    /// Forgets the connection. Who neither reached the peer nor was refused by it stays `Connecting`.
+    pub(crate) fn detach(&self, end: &End) {
+        let (End::Lost(reason) | End::Refused(reason)) = end;
         let mut lane = self.lane();
         lane.pipe = None;
         lane.ready = false;
-        if !lane.closed {
-            drop(lane);
+        if lane.closed {
+            return;
+        }
+        drop(lane);
+        let reached = self.state.borrow().is_ready();
+        if reached || matches!(end, End::Refused(_)) {
             tracing::info!(role = self.identity.role, reason, "link lost");
             self.set_dead(reason);
         }
     }
 
+    /// Whether the peer of the current connection has answered.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.lane().ready
+    }
+
     /// Asks the peer for a sign of life; false when the connection is lost.
     pub(crate) fn beat(&self) -> bool {
-        let mut lane = self.lane();
-        !lane.ready || self.beat_on(&mut lane)
+        self.beat_on(&mut self.lane())
     }
 
     fn beat_on(&self, lane: &mut Lane) -> bool {
@@ -283,6 +302,11 @@ fn credit_cost(message: &Message) -> u64 {
         Message::Submit(submit) => submit.requests.len() as u64,
         _ => 0,
     }
+}
+
+/// Whether the window must not hold a message back: it makes the peer do less.
+fn is_urgent(message: &Message) -> bool {
+    matches!(message, Message::Abort(_) | Message::Ended(_))
 }
 
 /// What both ends say about a peer of another version.

@@ -1,6 +1,6 @@
 //! The sending end's protocol on a pipe that keeps what it gets.
 
-use llmrt_wire::{Abort, Credit};
+use llmrt_wire::{Abort, Call, Credit, Ended};
 
 use super::*;
 
@@ -38,8 +38,18 @@ impl Pipe for Kept {
     }
 }
 
-fn abort() -> Message {
-    Abort::default().into()
+fn call() -> Message {
+    Call {
+        tag: Default::default(),
+        call: 1,
+        method: "stats".into(),
+        arguments: String::new(),
+    }
+    .into()
+}
+
+fn lost() -> End {
+    End::Lost("lost".into())
 }
 
 fn ready(incarnation: u64, version: u16) -> Vec<u8> {
@@ -64,7 +74,7 @@ fn sender() -> (Arc<Sender>, Kept) {
     let sender = Sender::new(Identity::new("entry", 0), options);
     let kept = Kept::new();
     sender.attach(Box::new(kept.clone()));
-    assert_eq!(sender.send(&abort()), Err(SendError::NotReady));
+    assert_eq!(sender.send(&call()), Err(SendError::NotReady));
     sender.handle(&ready(1, VERSION)).unwrap();
     assert!(matches!(kept.take().as_slice(), [Message::Hello(_)]));
     (sender, kept)
@@ -74,7 +84,7 @@ fn sender() -> (Arc<Sender>, Kept) {
 fn a_full_window_opens_with_the_echo() {
     let (sender, kept) = sender();
     let sent = (0..100)
-        .take_while(|_| sender.send(&abort()).is_ok())
+        .take_while(|_| sender.send(&call()).is_ok())
         .count();
     assert_eq!(sent, 15, "each counts its overhead and a few bytes");
     let beats: Vec<Heartbeat> = kept
@@ -90,16 +100,48 @@ fn a_full_window_opens_with_the_echo() {
     sender.handle(&echo).unwrap();
     assert_eq!(
         (0..100)
-            .take_while(|_| sender.send(&abort()).is_ok())
+            .take_while(|_| sender.send(&call()).is_ok())
             .count(),
         4
     );
 }
 
 #[test]
+fn what_stops_requests_passes_a_full_window() {
+    let (sender, kept) = sender();
+    while sender.send(&call()).is_ok() {}
+    kept.take();
+    let before = sender.lane().window.sent;
+    let urgent = [Message::from(Abort::default()), Ended::default().into()];
+    for message in &urgent {
+        assert_eq!(sender.send(message), Ok(()));
+    }
+    let mut passed = kept.take();
+    passed.retain(|message| !matches!(message, Message::Heartbeat(_)));
+    assert_eq!(passed, urgent);
+    let counted = sender.lane().window.sent - before;
+    assert!(counted > 2 * OVERHEAD as u64, "the window knows of them");
+    assert_eq!(sender.send(&call()), Err(SendError::Full));
+}
+
+#[test]
+fn who_was_never_answered_is_still_connecting() {
+    let sender = Sender::new(Identity::new("entry", 0), LinkOptions::default());
+    sender.attach(Box::new(Kept::new()));
+    sender.detach(&lost());
+    assert_eq!(*sender.state().borrow(), PeerState::Connecting);
+    sender.attach(Box::new(Kept::new()));
+    let reason = sender.handle(&ready(1, VERSION + 1)).unwrap_err();
+    sender.detach(&End::Refused(reason));
+    assert!(
+        matches!(&*sender.state().borrow(), PeerState::Dead { reason } if reason.contains("version 2"))
+    );
+}
+
+#[test]
 fn an_echo_that_was_never_asked_for_changes_nothing() {
     let (sender, _kept) = sender();
-    while sender.send(&abort()).is_ok() {}
+    while sender.send(&call()).is_ok() {}
     let tag = Default::default();
     let stray = Heartbeat {
         tag,
@@ -107,7 +149,7 @@ fn an_echo_that_was_never_asked_for_changes_nothing() {
         sequence: 0,
     };
     sender.handle(&Message::from(stray).encode()).unwrap();
-    assert_eq!(sender.send(&abort()), Err(SendError::Full));
+    assert_eq!(sender.send(&call()), Err(SendError::Full));
 }
 
 #[test]
@@ -123,16 +165,16 @@ fn foreign_bytes_are_dropped() {
     for raw in [&b""[..], b"\xc1", b"\x92\x04", b"\x91\x63"] {
         assert_eq!(sender.handle(raw), Ok(()));
     }
-    assert_eq!(sender.send(&abort()), Ok(()));
+    assert_eq!(sender.send(&call()), Ok(()));
 }
 
 #[tokio::test]
 async fn a_lost_connection_wakes_the_driver() {
     let (sender, kept) = sender();
     kept.lose();
-    assert_eq!(sender.send(&abort()), Err(SendError::NotReady));
+    assert_eq!(sender.send(&call()), Err(SendError::NotReady));
     sender.broken().await;
-    sender.detach("lost");
+    sender.detach(&lost());
     assert_eq!(
         *sender.state().borrow(),
         PeerState::Dead {
@@ -151,7 +193,7 @@ fn credit_does_not_outlive_its_connection() {
     });
     sender.handle(&credit.encode()).unwrap();
     sender.handle(&credit.encode()).unwrap();
-    sender.detach("lost");
+    sender.detach(&lost());
     sender.attach(Box::new(Kept::new()));
     sender.handle(&ready(2, VERSION)).unwrap();
     assert_eq!(sender.lane().credit, 0);

@@ -56,8 +56,8 @@ impl ZmqOutbox {
 }
 
 impl Outbox for ZmqOutbox {
-    fn send(&self, message: Message) -> Result<(), SendError> {
-        self.sender.send(&message)
+    fn send(&self, message: &Message) -> Result<(), SendError> {
+        self.sender.send(message)
     }
 
     fn state(&self) -> watch::Receiver<PeerState> {
@@ -175,8 +175,8 @@ impl Inbox for ZmqInbox {
         self.desk.recv().await
     }
 
-    fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
-        self.desk.send(peer, &message)
+    fn send(&mut self, peer: PeerId, message: &Message) -> Result<(), SendError> {
+        self.desk.send(peer, message)
     }
 
     async fn close(mut self, reason: &str) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use llmrt_link::{Outbox, PeerState, SendError};
-use llmrt_wire::TokenFrame;
+use llmrt_wire::{Message, TokenFrame};
 use tokio::sync::mpsc;
 
 /// What became of the link to a detokenizer.
@@ -22,7 +22,7 @@ struct Lane {
 /// The links to all detokenizers, and frames that they have no room for yet.
 pub(crate) struct Lanes {
     lanes: Vec<Lane>,
-    unsent: VecDeque<(usize, TokenFrame)>,
+    unsent: VecDeque<(usize, Message)>,
     changes: mpsc::Receiver<Change>,
 }
 
@@ -70,14 +70,15 @@ impl Lanes {
     }
 
     pub(crate) fn send(&mut self, frames: Vec<(usize, TokenFrame)>) {
-        self.unsent.extend(frames);
+        let messages = frames.into_iter().map(|(lane, frame)| (lane, frame.into()));
+        self.unsent.extend(messages);
         self.flush();
     }
 
     /// Sends what there is room for, in order.
     pub(crate) fn flush(&mut self) {
-        while let Some((lane, frame)) = self.unsent.front() {
-            if self.lanes[*lane].outbox.send(frame.clone().into()).is_err() {
+        while let Some((lane, message)) = self.unsent.front() {
+            if self.lanes[*lane].outbox.send(message).is_err() {
                 return;
             }
             self.unsent.pop_front();
@@ -86,7 +87,7 @@ impl Lanes {
 
     /// Sends a frame past all order.
     pub(crate) fn inject(&self, lane: usize, frame: TokenFrame) -> Result<(), SendError> {
-        self.lanes[lane].outbox.send(frame.into())
+        self.lanes[lane].outbox.send(&frame.into())
     }
 
     pub(crate) fn close(&self, reason: &str) {

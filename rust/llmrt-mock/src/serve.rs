@@ -139,7 +139,7 @@ impl Engine {
             Message::Ended(ended) => self.state.ended(&ended.ids),
             Message::Call(call) => {
                 let reply = self.answer(&call);
-                if let Err(error) = inbox.send(peer, reply.into()) {
+                if let Err(error) = inbox.send(peer, &reply.into()) {
                     tracing::warn!(%error, method = call.method, "call not answered");
                 }
             }
@@ -155,7 +155,7 @@ impl Engine {
             return;
         };
         let reply = self.answer(&call);
-        if let Err(error) = control.send(reply.into()) {
+        if let Err(error) = control.send(&reply.into()) {
             tracing::warn!(%error, method = call.method, "call not answered");
         }
     }
@@ -217,7 +217,7 @@ impl Engine {
         self.lanes.send(frames);
         for (peer, count) in credit {
             let tag = Default::default();
-            if let Err(error) = inbox.send(peer, Credit { tag, count }.into()) {
+            if let Err(error) = inbox.send(peer, &Credit { tag, count }.into()) {
                 tracing::warn!(%error, peer, count, "credit lost");
             }
         }

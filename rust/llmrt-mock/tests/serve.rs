@@ -84,7 +84,7 @@ impl Stage {
             requests: vec![asked],
             ..Submit::default()
         };
-        self.entry.send(submit.into())
+        self.entry.send(&submit.into())
     }
 
     async fn frame(&mut self) -> TokenFrame {
@@ -126,7 +126,7 @@ impl Stage {
             arguments: arguments.to_owned(),
         };
         let mut incoming = self.entry.incoming().expect("taken once a test");
-        self.entry.send(call.into()).expect("the engine is there");
+        self.entry.send(&call.into()).expect("the engine is there");
         match timeout(PATIENCE, incoming.recv()).await {
             Ok(Some(Message::Reply(reply))) => reply,
             other => panic!("not a reply: {other:?}"),
@@ -179,7 +179,10 @@ async fn an_abort_ends_with_one_row() {
         ids: vec![RequestId(1)],
         ..Abort::default()
     };
-    stage.entry.send(abort.into()).expect("the engine is there");
+    stage
+        .entry
+        .send(&abort.into())
+        .expect("the engine is there");
     let (tokens, reason) = stage.answer(1).await;
     assert_eq!(reason, FinishReason::Abort);
     assert!(tokens.len() < 900);
@@ -232,7 +235,7 @@ async fn stage_stats(stage: &Stage) -> u64 {
         method: "stats".to_owned(),
         arguments: "{}".to_owned(),
     };
-    asker.send(call.into()).expect("the engine is there");
+    asker.send(&call.into()).expect("the engine is there");
     match incoming.recv().await {
         Some(Message::Reply(reply)) => {
             let stats: serde_json::Value = serde_json::from_str(&reply.value).expect("JSON");

@@ -5,33 +5,31 @@ use std::marker::PhantomData;
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A number with a fixed width on the wire.
-pub trait Scalar: Copy {
-    /// Bytes of one value.
-    const WIDTH: usize;
-    /// Appends the little-endian bytes of `self`.
-    fn put(self, out: &mut Vec<u8>);
-    /// Reads one value from exactly [`Self::WIDTH`] bytes.
-    fn get(bytes: &[u8]) -> Self;
+pub trait Scalar: Copy + Default + FromBytes + IntoBytes + Immutable {
+    /// The value whose bytes in memory are the little-endian bytes of `self`, and the other way round.
+    fn little_endian(self) -> Self;
 }
 
-macro_rules! scalar {
-    ($($t:ty),*) => {$(
-        impl Scalar for $t {
-            const WIDTH: usize = size_of::<$t>();
-            fn put(self, out: &mut Vec<u8>) {
-                out.extend_from_slice(&self.to_le_bytes());
-            }
-            fn get(bytes: &[u8]) -> Self {
-                let mut raw = [0; size_of::<$t>()];
-                raw.copy_from_slice(bytes);
-                <$t>::from_le_bytes(raw)
-            }
-        }
-    )*};
+impl Scalar for u32 {
+    fn little_endian(self) -> Self {
+        self.to_le()
+    }
 }
-scalar!(u32, u64, f32);
+
+impl Scalar for u64 {
+    fn little_endian(self) -> Self {
+        self.to_le()
+    }
+}
+
+impl Scalar for f32 {
+    fn little_endian(self) -> Self {
+        Self::from_bits(self.to_bits().to_le())
+    }
+}
 
 /// A column of a frame. On the wire: `bin`, little-endian, no padding.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,11 +62,11 @@ impl<T> From<Vec<T>> for Column<T> {
 
 impl<T: Scalar> Serialize for Column<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut raw = Vec::with_capacity(self.0.len() * T::WIDTH);
-        for value in &self.0 {
-            value.put(&mut raw);
+        if cfg!(target_endian = "little") {
+            return serializer.serialize_bytes(self.0.as_bytes());
         }
-        serializer.serialize_bytes(&raw)
+        let turned: Vec<T> = self.0.iter().map(|value| value.little_endian()).collect();
+        serializer.serialize_bytes(turned.as_bytes())
     }
 }
 
@@ -78,13 +76,20 @@ impl<'de, T: Scalar> Deserialize<'de> for Column<T> {
         impl<T: Scalar> Visitor<'_> for Raw<T> {
             type Value = Column<T>;
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                write!(f, "bytes whose length is a multiple of {}", T::WIDTH)
+                write!(f, "bytes whose length is a multiple of {}", size_of::<T>())
             }
             fn visit_bytes<E: Error>(self, raw: &[u8]) -> Result<Self::Value, E> {
-                if !raw.len().is_multiple_of(T::WIDTH) {
+                if !raw.len().is_multiple_of(size_of::<T>()) {
                     return Err(E::invalid_length(raw.len(), &self));
                 }
-                Ok(Column(raw.chunks_exact(T::WIDTH).map(T::get).collect()))
+                let mut values = vec![T::default(); raw.len() / size_of::<T>()];
+                values.as_mut_bytes().copy_from_slice(raw);
+                if cfg!(target_endian = "big") {
+                    for value in &mut values {
+                        *value = value.little_endian();
+                    }
+                }
+                Ok(Column(values))
             }
         }
         deserializer.deserialize_bytes(Raw(PhantomData))

@@ -12,6 +12,7 @@ mod check;
 mod column;
 mod control;
 mod frame;
+mod id_map;
 mod message;
 mod request;
 
@@ -19,6 +20,7 @@ pub use check::FrameError;
 pub use column::{Column, Scalar};
 pub use control::{Call, Credit, Dead, Heartbeat, Hello, Ready, Reply};
 pub use frame::{FinishReason, Finished, First, Opened, Outcome, TextFrame, TokenFrame};
+pub use id_map::{IdHasher, IdMap};
 pub use message::{Kind, Message, Tag, WireError, greeting_version};
 pub use request::{Abort, Ended, Output, Request, RequestId, Sampling, Submit};
 

@@ -1,12 +1,14 @@
 //! The envelope: kinds, encoding, decoding and what can go wrong.
 
+use std::io::{self, Write};
+
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::check::FrameError;
 use crate::control::{Call, Credit, Dead, Heartbeat, Hello, Ready, Reply};
 use crate::frame::{TextFrame, TokenFrame};
-use crate::request::{Abort, Ended, Submit};
+use crate::request::{Abort, Ended, Request, Submit};
 
 /// Why bytes are not a message.
 #[derive(Debug, thiserror::Error)]
@@ -70,9 +72,8 @@ macro_rules! messages {
         })*
 
         impl Message {
-            /// The bytes of one ZMQ frame.
-            pub fn encode(&self) -> Vec<u8> {
-                match self { $(Self::$name(message) => pack(message)),* }
+            fn write(&self, out: &mut impl Write) -> Result<(), rmp_serde::encode::Error> {
+                match self { $(Self::$name(message) => rmp_serde::encode::write(out, message)),* }
             }
 
             fn read(raw: &[u8], kind: u8) -> Result<Self, WireError> {
@@ -119,21 +120,72 @@ impl Message {
             _ => Ok(()),
         }
         .map_err(|reason| WireError::Inconsistent { kind, reason })?;
-        let canonical = message.encode();
-        match raw.strip_prefix(canonical.as_slice()) {
-            Some([]) => Ok(message),
-            Some(rest) => Err(WireError::TrailingBytes {
-                kind,
-                extra: rest.len(),
-            }),
-            None => Err(WireError::NotCanonical { kind }),
+        let mut rest = Expected(raw);
+        match (message.write(&mut rest), rest.0.len()) {
+            (Ok(()), 0) => Ok(message),
+            (Ok(()), extra) => Err(WireError::TrailingBytes { kind, extra }),
+            (Err(_), _) => Err(WireError::NotCanonical { kind }),
         }
+    }
+
+    /// The bytes of one ZMQ frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.size_hint());
+        // Writing plain data into a Vec has no way to fail.
+        let _ = self.write(&mut out);
+        out
+    }
+
+    /// Bytes that the encoding is likely to fit into.
+    fn size_hint(&self) -> usize {
+        let mark = size_of::<u64>() * 4;
+        SMALL
+            + match self {
+                Self::TokenFrame(frame) => {
+                    frame.opened.len() * SMALL
+                        + size_of_val(frame.ids.as_slice())
+                        + size_of_val(frame.counts.as_slice())
+                        + size_of_val(frame.tokens.as_slice())
+                        + (frame.first.len() + frame.finished.len()) * mark
+                }
+                Self::TextFrame(frame) => {
+                    size_of_val(frame.ids.as_slice())
+                        + size_of_val(frame.counts.as_slice())
+                        + size_of_val(frame.ends.as_slice())
+                        + frame.text.len()
+                        + (frame.first.len() + frame.finished.len()) * mark
+                }
+                Self::Submit(submit) => {
+                    let prompt = |request: &Request| size_of_val(request.prompt.as_slice());
+                    submit
+                        .requests
+                        .iter()
+                        .map(|one| prompt(one) + 2 * SMALL)
+                        .sum()
+                }
+                _ => 0,
+            }
     }
 }
 
-fn pack<T: Serialize>(message: &T) -> Vec<u8> {
-    // Writing plain data into a Vec has no way to fail.
-    rmp_serde::to_vec(message).unwrap_or_default()
+/// Bytes of a small message.
+const SMALL: usize = 128;
+
+/// The rest of what is to be written, byte for byte: a writer that takes nothing else, and keeps nothing.
+struct Expected<'r>(&'r [u8]);
+
+impl Write for Expected<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self
+            .0
+            .strip_prefix(bytes)
+            .ok_or(io::ErrorKind::InvalidData)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn peek(raw: &[u8]) -> Result<u8, WireError> {

@@ -279,7 +279,7 @@ impl Core {
                 });
             }
         }
-        self.results.send(frame.into()).unwrap();
+        self.results.send(&frame.into()).unwrap();
     }
 
     /// The scheduler says that it ends.
@@ -304,7 +304,7 @@ async fn drive(
                 Event::Left { .. } => entry = None,
             },
             message = sent.recv() => match message {
-                Some(message) => inbox.send(entry.unwrap(), message).unwrap(),
+                Some(message) => inbox.send(entry.unwrap(), &message).unwrap(),
                 None => return inbox.close("killed by the test").await,
             },
         }

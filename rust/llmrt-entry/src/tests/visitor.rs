@@ -40,9 +40,9 @@ fn a_visitor_is_answered_and_changes_nothing() {
             text: "x".to_owned(),
             ..TextFrame::default()
         };
-        visitor.send(forged.into()).unwrap();
-        visitor.send(call("stats")).unwrap();
-        visitor.send(call("shutdown")).unwrap();
+        visitor.send(&forged.into()).unwrap();
+        visitor.send(&call("stats")).unwrap();
+        visitor.send(&call("shutdown")).unwrap();
         let mut reply = async || match replies.recv().await {
             Some(Message::Reply(Reply { ok, value, .. })) => (ok, value),
             other => panic!("{other:?} where a reply was expected"),
