@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmrt.sampling import draw
+from llmrt.sampling.penalties import Penalties
 from llmrt.sampling.sampler import Sampler
 from llmrt.wire import Sampling
 
@@ -223,3 +224,13 @@ def test_ids_outside_the_vocabulary_change_nothing(bias: tuple[int, float]) -> N
     sampler.start(0, sampling, torch.tensor([1]), 1)
     logits = random_logits(1, 1)
     assert sampler.sample(logits.clone(), np.array([0]), np.array([1])).item() == logits.argmax().item()
+
+
+def test_penalty_counts_never_outgrow_the_slots() -> None:
+    slots = 5
+    penalties = Penalties(slots, VOCAB)
+    for _ in range(2):
+        for slot in range(slots):
+            assert penalties.start(slot, Sampling(seed=0, presence_penalty=1.0), torch.tensor([slot]), 1)
+    assert len(penalties._generated) == len(penalties._prompt) == slots
+    assert sorted(penalties._row.tolist()) == list(range(slots))

@@ -86,10 +86,19 @@ def test_a_long_list_of_missing_tensors_is_cut(tmp_path: Path) -> None:
 def test_a_tied_head_and_old_buffers_are_ignored(tmp_path: Path) -> None:
     extra = {names.HEAD: torch.zeros(11, 8), "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(1)}
     save_file(tensors() | extra, tmp_path / "model.safetensors")
-    with open_weights(source(tmp_path), NEEDED, names.ignored(CONFIG)) as weights:
+    with open_weights(source(tmp_path), NEEDED, names.optional(CONFIG)) as weights:
         assert weights.take_optional(names.ROPE_FACTORS) is None
     untied = replace(CONFIG, tie_word_embeddings=False)
-    assert names.HEAD in names.needed(untied, True) and names.HEAD not in names.ignored(untied)
+    assert names.HEAD in names.needed(untied, True) and names.HEAD not in names.optional(untied)
+
+
+def test_rope_factors_of_another_shape_are_refused(tmp_path: Path) -> None:
+    save_file(tensors() | {names.ROPE_FACTORS: torch.ones(3)}, tmp_path / "model.safetensors")
+    with pytest.raises(WeightsError, match=r"rope_factors\.weight is \(3,\), not \(1,\)"):
+        open_weights(source(tmp_path), NEEDED, names.optional(CONFIG))
+    save_file(tensors() | {names.ROPE_FACTORS: torch.ones(1)}, tmp_path / "model.safetensors")
+    with open_weights(source(tmp_path), NEEDED, names.optional(CONFIG)) as weights:
+        assert weights.take_optional(names.ROPE_FACTORS) is not None
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:
@@ -130,6 +139,6 @@ def test_gguf_row_order_is_undone() -> None:
 def test_the_default_model_has_every_tensor_under_its_name() -> None:
     model = resolve(None)
     needed = names.needed(model.config, output_bias=True)
-    with open_weights(model, needed, names.ignored(model.config), progress=False) as weights:
+    with open_weights(model, needed, names.optional(model.config), progress=False) as weights:
         norm = weights.take(names.FINAL_NORM)
     assert len(needed) == 272 and norm.shape == (576,) and norm.isfinite().all()

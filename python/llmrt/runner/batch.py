@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from llmrt.attention.base import Sequences
-from llmrt.runner.options import PAGE_SIZE
 from llmrt.runner.slots import Ints, PlanError, SlotTable, column
-from llmrt.scheduler.plan import StepPlan
+from llmrt.scheduler.plan import PAGE_SIZE, StepPlan
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from llmrt.attention.base import KVCache
 from llmrt.model_config import ModelConfig, ModelError
-from llmrt.runner.options import PAGE_SIZE, RunnerOptions
+from llmrt.runner.options import RunnerOptions
+from llmrt.scheduler.plan import PAGE_SIZE
 
 FREE_PART = 0.4
 """Part of the available memory that KV pages take where nothing is said ..."""

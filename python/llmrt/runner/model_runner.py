@@ -19,10 +19,10 @@ from llmrt.models.decoder import Decoder
 from llmrt.models.registry import variant
 from llmrt.runner import batch as batching
 from llmrt.runner import memory
-from llmrt.runner.options import PAGE_SIZE, RunnerOptions
+from llmrt.runner.options import RunnerOptions
 from llmrt.runner.slots import Ints, SlotTable
 from llmrt.sampling.sampler import Sampler
-from llmrt.scheduler.plan import ExecutorInfo, StepPlan, StepResult
+from llmrt.scheduler.plan import PAGE_SIZE, ExecutorInfo, StepPlan, StepResult
 from llmrt.weights import names, open_weights
 
 Bools = npt.NDArray[np.bool_]
@@ -62,7 +62,7 @@ class ModelRunner:
         cache = KVCache(config.num_layers, config.num_kv_heads, pages, PAGE_SIZE, config.head_dim)
         backend = TorchSdpa(cache)
         needed = names.needed(config, family.output_bias)
-        with torch.inference_mode(), open_weights(source, needed, names.ignored(config), options.progress) as weights:
+        with torch.inference_mode(), open_weights(source, needed, names.optional(config), options.progress) as weights:
             decoder = building.build(config, family, weights, kernels, backend, max_model_len + 1)
         sampler = Sampler(options.num_slots, config.vocab_size, source.eos_token_ids)
         info = ExecutorInfo(pages, PAGE_SIZE, options.num_slots, max_model_len, config.vocab_size)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PAGE_SIZE = 16
-"""Tokens of one KV page."""
-
 
 @dataclass(frozen=True)
 class RunnerOptions:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from llmrt.runner.options import PAGE_SIZE
-from llmrt.scheduler.plan import PageGrant, SlotStart
+from llmrt.scheduler.plan import PAGE_SIZE, PageGrant, SlotStart
 
 Ints = npt.NDArray[np.int64]
 

@@ -77,7 +77,7 @@ class Penalties:
     def _take_row(self) -> int:
         if not self._free:
             held = self._generated.shape[0]
-            more = max(1, held)
+            more = min(max(1, held), len(self._row) - held)
             self._free = list(range(held, held + more))
             self._generated = torch.cat((self._generated, self._generated.new_zeros(more, self._generated.shape[1])))
             self._prompt = torch.cat((self._prompt, self._prompt.new_zeros(more, self._prompt.shape[1])))

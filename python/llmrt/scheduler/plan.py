@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from llmrt.cache.pages import PAGE_SIZE as PAGE_SIZE  # what ranks and scheduler agree on
 from llmrt.wire import Sampling
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 from tqdm import tqdm
@@ -16,6 +17,10 @@ from llmrt.weights.safetensors_reader import SafetensorsReader
 
 _SHOWN = 8
 
+Shapes = Mapping[str, tuple[int, ...]]
+OptionalShapes = Mapping[str, "tuple[int, ...] | None"]
+_NONE: OptionalShapes = MappingProxyType({})
+
 
 class WeightsError(ModelError):
     """A checkpoint whose tensors are not those of the model; the message names them."""
@@ -24,15 +29,15 @@ class WeightsError(ModelError):
 class Weights:
     """The tensors of a checkpoint, known to be complete and well shaped. A context manager (for the progress bar).
 
-    ``needed`` maps names to shapes, ``optional`` names tensors that may be there besides. Raises
-    :class:`WeightsError` at once when one is missing, unexpected or has another shape.
+    ``needed`` maps names to shapes; so does ``optional`` for tensors that may be there besides, with ``None`` where the
+    shape does not matter. Raises :class:`WeightsError` at once when one is missing, unexpected or has another shape.
     """
 
     def __init__(
         self,
         reader: TensorReader,
-        needed: Mapping[str, tuple[int, ...]],
-        optional: Collection[str] = (),
+        needed: Shapes,
+        optional: OptionalShapes = _NONE,
         progress: bool = False,
     ) -> None:
         self._reader = reader
@@ -58,7 +63,7 @@ class Weights:
 
 
 def open_weights(
-    source: ModelSource, needed: Mapping[str, tuple[int, ...]], optional: Collection[str] = (), progress: bool = True
+    source: ModelSource, needed: Shapes, optional: OptionalShapes = _NONE, progress: bool = True
 ) -> Weights:
     """Opens the checkpoint of ``source``. A bar is shown on a terminal's stderr unless ``progress`` is off."""
     reader: TensorReader
@@ -66,12 +71,11 @@ def open_weights(
     return Weights(reader, needed, optional, progress and sys.stderr.isatty())
 
 
-def _check(
-    found: Mapping[str, tuple[int, ...]], needed: Mapping[str, tuple[int, ...]], optional: Collection[str]
-) -> None:
+def _check(found: Shapes, needed: Shapes, optional: OptionalShapes) -> None:
     missing = sorted(needed.keys() - found.keys())
-    unexpected = sorted(found.keys() - needed.keys() - set(optional))
-    shaped = [f"{n} is {found[n]}, not {shape}" for n, shape in needed.items() if n in found and found[n] != shape]
+    unexpected = sorted(found.keys() - needed.keys() - optional.keys())
+    wanted = ((n, shape) for n, shape in {**optional, **needed}.items() if n in found and shape is not None)
+    shaped = [f"{n} is {found[n]}, not {shape}" for n, shape in wanted if found[n] != shape]
     kinds = (("missing", missing), ("unexpected", unexpected), ("of another shape", shaped))
     parts = [f"{kind}: {_some(names)}" for kind, names in kinds if names]
     if parts:

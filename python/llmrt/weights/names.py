@@ -30,10 +30,12 @@ def needed(config: ModelConfig, output_bias: bool) -> dict[str, tuple[int, ...]]
     return shapes
 
 
-def ignored(config: ModelConfig) -> frozenset[str]:
-    """Tensors that checkpoints may carry although nothing needs them."""
-    frequencies = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(config.num_layers)}
-    return frozenset(frequencies | {ROPE_FACTORS} | ({HEAD} if config.tie_word_embeddings else set()))
+def optional(config: ModelConfig) -> dict[str, tuple[int, ...] | None]:
+    """Tensors that checkpoints may carry besides; ``None`` as the shape of those that are never read."""
+    shapes: dict[str, tuple[int, ...] | None] = {ROPE_FACTORS: (config.head_dim // 2,)}
+    if config.tie_word_embeddings:
+        shapes[HEAD] = None
+    return shapes | {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": None for i in range(config.num_layers)}
 
 
 def _in_layer(config: ModelConfig, output_bias: bool) -> dict[tuple[str, str], tuple[int, ...]]:
