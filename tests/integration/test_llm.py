@@ -212,31 +212,37 @@ def is_gone(pid: int) -> bool:
 SCRIPT = """
     import sys
     import llmrt
-    llm = llmrt.LLM(kv_cache_memory=0.5)
-    llm.generate("Hello", llmrt.SamplingParams(max_tokens=1), use_tqdm=False)
+    params = llmrt.SamplingParams(max_tokens=8, ignore_eos=True)
+    # Nothing but the stream holds the LLM.
+    stream = llmrt.LLM(kv_cache_memory=0.5).stream("Hello", params)
+    next(stream)
     print("ready", flush=True)
     sys.stdin.readline()
+    print(len(list(stream)) > 0, flush=True)
 """
 
 
-def test_a_script_without_a_guard_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["exit", "kill"])
+def test_a_script_without_a_guard_leaves_nothing(tmp_path: Path, end: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
-    for end in ("exit", "kill"):
-        with subprocess.Popen(
-            [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-            assert process.stdout.readline() == "ready\n", process.stderr.read()
-            children = children_of(process.pid)
-            assert len(children) == 2
-            if end == "kill":
-                process.kill()
-            else:
-                process.stdin.close()
-                assert process.wait(30) == 0
-                assert process.stderr.read() == ""
-            wait_for(lambda pids=children: all(map(is_gone, pids)), "the children to end")
+    # Once as a file, once without one, as in a notebook.
+    arguments = [str(script)] if end == "kill" else ["-c", script.read_text()]
+    with subprocess.Popen(
+        [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "ready\n", process.stderr.read()
+        children = children_of(process.pid)
+        assert len(children) == 2
+        if end == "kill":
+            process.kill()
+        else:
+            process.stdin.close()
+            assert process.stdout.readline() == "True\n", process.stderr.read()
+            assert process.wait(30) == 0
+            assert process.stderr.read() == ""
+        wait_for(lambda: all(map(is_gone, children)), "the children to end")
 
 
 def test_a_core_that_dies_is_told_and_cleaned_up() -> None:

@@ -68,7 +68,8 @@ class LLM:
 
         Starts with the first piece that is asked for. Closing the iterator cancels the request.
         """
-        return calls.deltas(self._engine, body.request(prompt, sampling_params, stream=True))
+        # A generator of its own, which keeps this object alive as long as the answer is read.
+        yield from calls.deltas(self._engine, body.request(prompt, sampling_params, stream=True))
 
     def close(self) -> None:
         """Ends the processes. Requests that are open in other threads fail; so do later ones."""
