@@ -34,7 +34,7 @@ pub enum RunError {
 /// The configuration is refused, the tokenizer cannot be read, or the inbox cannot be bound.
 pub fn run(config_json: &str) -> Result<(), RunError> {
     let config = Config::from_json(config_json)?;
-    llmrt_log::init(&config.log)?;
+    let _flush = llmrt_log::init(&config.log)?;
     let decoder = load(&config.tokenizer)?;
     tracing::info!(
         index = config.index,

@@ -53,7 +53,7 @@ impl EntryWorker {
     /// # Errors
     /// A file, endpoint or descriptor of the configuration is not usable.
     pub fn start(config: EntryConfig) -> Result<Self, StartError> {
-        llmrt_log::init(&config.log)?;
+        let flush = llmrt_log::init(&config.log)?;
         let prompts = Prompts::load(&config)?;
         let (commands, taken) = unbounded_channel();
         let (started, start) = mpsc::channel();
@@ -62,7 +62,8 @@ impl EntryWorker {
         thread::Builder::new()
             .name("llmrt-entry".to_owned())
             .spawn(move || {
-                let _flag = flag;
+                // In this order: who has waited for the end finds the last lines written.
+                let (_flag, _flush) = (flag, flush);
                 run(config, prompts, taken, &started);
             })
             .map_err(StartError::Thread)?;

@@ -35,7 +35,7 @@ pub enum RunError {
 /// The configuration is refused, or the inbox cannot be bound.
 pub fn run(config_json: &str) -> Result<(), RunError> {
     let config = Config::from_json(config_json)?;
-    llmrt_log::init(&config.log)?;
+    let _flush = llmrt_log::init(&config.log)?;
     tracing::warn!(
         model = config.model,
         step_ms = config.step_ms,
