@@ -60,10 +60,10 @@ impl LocalClient {
         let (parts, taken) = channel(PIECES);
         let ring = Ring(self.bell.clone(), key);
         // A worker that has ended drops the request, and with that the answer is at its end.
-        let _ = self.commands.send(Command::Request(LocalRequest {
+        let _ = self.commands.send(Command::Request(Box::new(LocalRequest {
             request,
             reply: Reply { parts, ring },
-        }));
+        })));
         Ok(LocalResponse {
             key,
             parts: taken,

@@ -34,7 +34,7 @@ pub enum Command {
     /// The core is dead: end all open requests.
     CoreDown { reason: String },
     /// Answer a request of this process.
-    Request(LocalRequest),
+    Request(Box<LocalRequest>),
     /// Take no new requests; give the open ones so long.
     Shutdown { timeout: Duration },
 }
