@@ -2,9 +2,13 @@
 
 use llmrt_wire::{Finished, First, Outcome, RequestId, TextFrame};
 
+/// Bytes of text that a token usually stands for.
+const TOKEN_BYTES: usize = 5;
+
 /// The text frames of one step, built row by row.
 pub struct Cut {
     step: u64,
+    rows: usize,
     frames: Vec<(u16, TextFrame)>,
 }
 
@@ -18,9 +22,11 @@ pub struct Row<'t> {
 }
 
 impl Cut {
-    pub fn new(step: u64) -> Self {
+    /// For a step of at most `rows` rows.
+    pub fn new(step: u64, rows: usize) -> Self {
         Self {
             step,
+            rows,
             frames: Vec::new(),
         }
     }
@@ -51,15 +57,21 @@ impl Cut {
     fn frame(&mut self, worker: u16) -> &mut TextFrame {
         let known = self.frames.iter().position(|(other, _)| *other == worker);
         let index = known.unwrap_or_else(|| {
-            self.frames.push((
-                worker,
-                TextFrame {
-                    step: self.step,
-                    ..TextFrame::default()
-                },
-            ));
+            self.frames.push((worker, room(self.step, self.rows)));
             self.frames.len() - 1
         });
         &mut self.frames[index].1
+    }
+}
+
+/// An empty frame with room for `rows` rows of one token each.
+fn room(step: u64, rows: usize) -> TextFrame {
+    TextFrame {
+        step,
+        ids: Vec::with_capacity(rows).into(),
+        counts: Vec::with_capacity(rows).into(),
+        ends: Vec::with_capacity(rows).into(),
+        text: String::with_capacity(rows * TOKEN_BYTES),
+        ..TextFrame::default()
     }
 }

@@ -1,19 +1,16 @@
 //! Text frames on their way to the entry workers.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use llmrt_link::{Outbox, SendError};
-use llmrt_wire::{RequestId, TextFrame};
-use tokio::time::Instant;
+use llmrt_wire::{Message, RequestId, TextFrame};
 
-use crate::state::State;
+use crate::owed::Owed;
+use crate::state::{State, failure};
 
-/// Frames that are kept for one worker that cannot be reached.
-const MAX_OWED: usize = 64;
-/// How long they are kept: a worker that is gone for longer has told its clients itself.
-const KEEP_OWED: Duration = Duration::from_secs(60);
+/// What clients read whose text got lost.
+const LOST: &str = "the text of this answer could not be delivered";
 
 /// The entry workers' outboxes, and what they could not take.
 ///
@@ -22,11 +19,6 @@ const KEEP_OWED: Duration = Duration::from_secs(60);
 pub struct Delivery {
     outboxes: Vec<Arc<dyn Outbox>>,
     owed: HashMap<u16, Owed>,
-}
-
-struct Owed {
-    since: Instant,
-    frames: VecDeque<TextFrame>,
 }
 
 impl Delivery {
@@ -46,9 +38,13 @@ impl Delivery {
     pub fn send(&mut self, frames: Vec<(u16, TextFrame)>, state: &mut State) -> Vec<RequestId> {
         let mut lost = Vec::new();
         for (worker, frame) in frames {
-            if !self.settle(worker) {
-                lost.extend(self.fail(worker, frame, SendError::NotReady, state));
-            } else if let Err(error) = self.pass(worker, &frame) {
+            let frame = Message::from(frame);
+            let passed = if self.settle(worker) {
+                self.pass(worker, &frame)
+            } else {
+                Err(SendError::NotReady)
+            };
+            if let Err(error) = passed {
                 lost.extend(self.fail(worker, frame, error, state));
             }
         }
@@ -65,51 +61,42 @@ impl Delivery {
 
     /// Sends what a worker is owed; true when nothing is left.
     fn settle(&mut self, worker: u16) -> bool {
-        let Some(mut owed) = self.owed.remove(&worker) else {
+        let (Some(owed), Some(outbox)) = (
+            self.owed.get_mut(&worker),
+            self.outboxes.get(usize::from(worker)),
+        ) else {
             return true;
         };
-        while let Some(frame) = owed.frames.front() {
-            if self.pass(worker, frame).is_err() {
-                if owed.since.elapsed() < KEEP_OWED {
-                    self.owed.insert(worker, owed);
-                }
-                return false;
-            }
-            owed.frames.pop_front();
+        let settled = owed.settle(&**outbox);
+        if settled || owed.is_stale() {
+            self.owed.remove(&worker);
         }
-        true
+        settled
     }
 
-    fn pass(&self, worker: u16, frame: &TextFrame) -> Result<(), SendError> {
+    fn pass(&self, worker: u16, frame: &Message) -> Result<(), SendError> {
         let outbox = self
             .outboxes
             .get(usize::from(worker))
             .ok_or(SendError::NotReady)?;
-        outbox.send(&frame.clone().into())
+        outbox.send(frame)
     }
 
     fn fail(
         &mut self,
         worker: u16,
-        frame: TextFrame,
+        frame: Message,
         error: SendError,
         state: &mut State,
     ) -> Vec<RequestId> {
-        let (farewell, ended) = state.fail_worker(
-            worker,
-            503,
-            "the text of this answer could not be delivered",
-        );
+        let (farewell, ended) = state.fail_worker(worker, 503, LOST);
         tracing::warn!(worker, %error, requests = ended.ids.len(), "entry worker not reached; its requests end");
         if usize::from(worker) < self.outboxes.len() {
-            let owed = self.owed.entry(worker).or_insert_with(|| Owed {
-                since: Instant::now(),
-                frames: VecDeque::new(),
-            });
-            owed.frames.push_back(frame);
-            owed.frames.extend(farewell);
-            while owed.frames.len() > MAX_OWED {
-                owed.frames.pop_front();
+            let owed = self.owed.entry(worker).or_insert_with(Owed::new);
+            let lost = failure(503, LOST);
+            owed.push(frame, &lost);
+            if let Some(farewell) = farewell {
+                owed.push(farewell.into(), &lost);
             }
         }
         ended.ids

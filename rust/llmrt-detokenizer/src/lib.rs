@@ -8,6 +8,7 @@ mod config;
 mod control;
 mod cut;
 mod deliver;
+mod owed;
 mod run;
 mod serve;
 mod state;

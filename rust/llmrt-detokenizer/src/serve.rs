@@ -8,6 +8,7 @@ use std::time::Duration;
 use llmrt_link::{Event, Inbox, Outbox, PeerId};
 use llmrt_wire::{Call, Ended, Message, Reply, RequestId, TextFrame};
 use tokio::sync::mpsc::Receiver;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::control::{Then, answer};
 use crate::deliver::Delivery;
@@ -39,6 +40,9 @@ pub async fn serve(
         ended: Vec::new(),
     };
     let mut stop = pin!(stop);
+    // Outside the loop: steady traffic must not put the next attempt off again and again.
+    let mut retry = interval(RETRY);
+    retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let reason = loop {
         tokio::select! {
             event = inbox.recv() => match event {
@@ -55,7 +59,7 @@ pub async fn serve(
                     break "shut down";
                 }
             }
-            () = tokio::time::sleep(RETRY), if server.owes() => server.settle(),
+            _ = retry.tick(), if server.owes() => server.settle(),
             () = &mut stop => break "terminated",
         }
     };

@@ -1,10 +1,12 @@
 //! What the detokenizer knows of all requests, and what one step makes of it.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::iter::Peekable;
 
 use llmrt_text::decode::TokenDecoder;
-use llmrt_wire::{Ended, FinishReason, First, Opened, Outcome, RequestId, TextFrame, TokenFrame};
+use llmrt_wire::{
+    Ended, FinishReason, First, IdMap, Opened, Outcome, RequestId, TextFrame, TokenFrame,
+};
 use serde::Serialize;
 
 use crate::cut::{Cut, Row};
@@ -13,7 +15,7 @@ use crate::stream::Stream;
 /// The detokenizer without its links.
 pub struct State {
     decoder: TokenDecoder,
-    requests: HashMap<RequestId, Slot>,
+    requests: IdMap<Slot>,
     stats: Stats,
     /// Text of the row at hand; kept for its memory.
     text: String,
@@ -36,15 +38,13 @@ pub struct Stats {
     pub tokens: u64,
     /// Requests that a stop string ended before the scheduler did, ever.
     pub stop_strings: u64,
-    /// Frames that were dropped because they contradict themselves.
-    pub malformed: u64,
 }
 
 impl State {
     pub fn new(decoder: TokenDecoder) -> Self {
         Self {
             decoder,
-            requests: HashMap::new(),
+            requests: IdMap::default(),
             stats: Stats::default(),
             text: String::new(),
         }
@@ -53,38 +53,31 @@ impl State {
     /// One step: the text to show, cut by entry worker, and the requests that a stop string ended.
     ///
     /// A row stands in a text frame when it has text or has ended; a request's token counts and its first token's facts
-    /// wait for its next row. A frame that contradicts itself is logged and dropped, rows of unknown requests are
+    /// wait for its next row. The columns of a frame fit together, as the wire sees to; rows of unknown requests are
     /// ignored.
-    pub fn step(&mut self, frame: TokenFrame) -> (Vec<(u16, TextFrame)>, Ended) {
+    pub fn step(&mut self, mut frame: TokenFrame) -> (Vec<(u16, TextFrame)>, Ended) {
         let mut ended = Ended::default();
-        if let Err(error) = frame.check() {
-            tracing::error!(step = frame.step, %error, "token frame dropped");
-            self.stats.malformed += 1;
-            return (Vec::new(), ended);
-        }
         self.stats.steps += 1;
         self.stats.tokens += frame.tokens.len() as u64;
         for opened in frame.opened {
             self.open(opened);
         }
 
-        let mut first: HashMap<u32, First> = frame
-            .first
-            .into_iter()
-            .map(|first| (first.row, first))
-            .collect();
-        let mut outcomes: HashMap<u32, Outcome> = frame
-            .finished
-            .into_iter()
-            .map(|finished| (finished.row, finished.outcome))
-            .collect();
-        let mut cut = Cut::new(frame.step);
+        // Usually they are in order already, but nothing on the wire demands it.
+        frame.first.sort_by_key(|first| first.row);
+        frame.finished.sort_by_key(|finished| finished.row);
+        let mut first = frame.first.into_iter().peekable();
+        let mut finished = frame.finished.into_iter().peekable();
+        let mut cut = Cut::new(frame.step, frame.ids.len());
         let mut tokens = frame.tokens.as_slice();
         for (row, (&id, &count)) in (0..).zip(frame.ids.iter().zip(frame.counts.iter())) {
-            let (own, rest) = tokens.split_at(count as usize);
+            let (own, rest) = tokens.split_at(tokens.len().min(count as usize));
             tokens = rest;
             let id = RequestId(id);
-            if self.row(id, own, first.remove(&row), outcomes.remove(&row), &mut cut) {
+            let first = last_up_to(&mut first, |first| first.row <= row);
+            let finished = last_up_to(&mut finished, |finished| finished.row <= row);
+            let outcome = finished.map(|finished| finished.outcome);
+            if self.row(id, own, first, outcome, &mut cut) {
                 ended.ids.push(id);
             }
         }
@@ -94,7 +87,7 @@ impl State {
 
     /// Ends every open request with an error and forgets all: the scheduler that owned them is gone.
     pub fn fail_all(&mut self, status: u16, message: &str) -> Vec<(u16, TextFrame)> {
-        let mut cut = Cut::new(0);
+        let mut cut = Cut::new(0, self.requests.len());
         for (id, slot) in self.requests.drain() {
             if let Slot::Open(stream) = slot {
                 cut.add(failed(id, *stream, status, message));
@@ -112,7 +105,7 @@ impl State {
         status: u16,
         message: &str,
     ) -> (Option<TextFrame>, Ended) {
-        let mut cut = Cut::new(0);
+        let mut cut = Cut::new(0, 0);
         let mut ended = Ended::default();
         for (&id, slot) in self
             .requests
@@ -193,20 +186,32 @@ impl State {
     }
 }
 
-fn failed(id: RequestId, mut stream: Stream, status: u16, message: &str) -> Row<'static> {
-    let (tokens, first) = stream.report();
-    let outcome = Outcome {
+/// Takes the marks up to a row out of marks in order; returns the last, which is the row's own.
+fn last_up_to<T>(
+    marks: &mut Peekable<impl Iterator<Item = T>>,
+    is_up_to: impl Fn(&T) -> bool,
+) -> Option<T> {
+    std::iter::from_fn(|| marks.next_if(&is_up_to)).last()
+}
+
+/// The end of a request that failed.
+pub(crate) fn failure(status: u16, message: &str) -> Outcome {
+    Outcome {
         reason: FinishReason::Error,
         stop_token: None,
         stop_string: None,
         status,
         message: message.to_owned(),
-    };
+    }
+}
+
+fn failed(id: RequestId, mut stream: Stream, status: u16, message: &str) -> Row<'static> {
+    let (tokens, first) = stream.report();
     Row {
         id,
         tokens,
         text: "",
         first,
-        outcome: Some(outcome),
+        outcome: Some(failure(status, message)),
     }
 }

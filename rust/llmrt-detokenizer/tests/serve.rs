@@ -279,3 +279,36 @@ async fn an_unreachable_worker_costs_only_its_own_requests() {
         .expect("the detokenizer is ready");
     assert_eq!(text(&mut zero).await.text, "hello ");
 }
+
+#[tokio::test]
+async fn steady_traffic_does_not_put_off_what_is_owed() {
+    let network = Network::default();
+    let mut zero = bind(&network, "entry 0");
+    let mut stage = Stage::new(network.clone()).await;
+    joined(&mut zero).await;
+    let scheduler = stage.scheduler().await;
+    let (here, away) = (id(0, 1), id(1, 1));
+    let open = [here, away]
+        .into_iter()
+        .fold(Step::default(), |step, id| step.open(id, Output::default()));
+    scheduler
+        .send(&open.row(away, &[HELLO]).0.into())
+        .expect("the detokenizer is ready");
+    let told = receive(&mut stage.requests).await.1;
+    assert!(matches!(told, Message::Ended(ended) if ended.ids == [away]));
+
+    let mut one = bind(&network, "entry 1");
+    let traffic = async {
+        loop {
+            let step = Step::default().row(here, &[HELLO]);
+            scheduler
+                .send(&step.0.into())
+                .expect("the detokenizer is ready");
+            assert_eq!(text(&mut zero).await.text, "hello ");
+        }
+    };
+    tokio::select! {
+        () = traffic => {}
+        frame = text(&mut one) => assert_eq!(frame.ids[0], away.0),
+    }
+}

@@ -202,32 +202,63 @@ fn a_stop_token_counts_but_shows_only_on_request() {
 }
 
 #[test]
-fn inconsistent_frames_are_dropped_and_unknown_rows_ignored() {
+fn unknown_rows_are_ignored() {
     let mut state = State::new(decoder());
-    let one = id(0, 1);
-    let good = || {
-        Step::default()
-            .row(one, &[HELLO])
-            .end(outcome(FinishReason::Length))
-    };
-    step(&mut state, Step::default().open(one, Output::default()));
-
-    let mut too_many_counts = good();
-    too_many_counts.0.counts.push(0);
-    let mut missing_tokens = good();
-    missing_tokens.0.counts[0] = u32::MAX;
-    let mut no_such_row = good();
-    no_such_row.0.finished[0].row = 1;
-    for broken in [too_many_counts, missing_tokens, no_such_row] {
-        assert_eq!(step(&mut state, broken).0, TextFrame::default());
-    }
-    assert_eq!((state.stats().malformed, state.stats().open), (3, 1));
-
+    step(
+        &mut state,
+        Step::default().open(id(0, 1), Output::default()),
+    );
     let stranger = Step::default()
         .row(id(0, 9), &[HELLO, u32::MAX])
-        .end(outcome(FinishReason::Abort));
-    assert_eq!(step(&mut state, stranger).0, TextFrame::default());
-    assert_eq!(step(&mut state, good()).0.text, "hello ");
+        .end(outcome(FinishReason::Abort))
+        .row(id(0, 1), &[HELLO]);
+    let (frame, _) = step(&mut state, stranger);
+    assert_eq!(
+        (&frame.ids[..], frame.text.as_str()),
+        (&[id(0, 1).0][..], "hello ")
+    );
+    assert!(frame.finished.is_empty());
+}
+
+#[test]
+fn marks_may_come_in_any_order() {
+    let mut state = State::new(decoder());
+    let ids = [id(0, 1), id(0, 2), id(0, 3)];
+    let mut all = Step::default();
+    for (id, reason) in ids.into_iter().zip([
+        FinishReason::Stop,
+        FinishReason::Length,
+        FinishReason::Abort,
+    ]) {
+        all = all.open(id, Output::default());
+        all = all
+            .row(id, &[HELLO])
+            .first(id.0 as u32)
+            .end(outcome(reason));
+    }
+    all.0.first.reverse();
+    all.0.finished.swap(0, 1);
+    let (frame, _) = step(&mut state, all);
+    let cached: Vec<u32> = frame
+        .first
+        .iter()
+        .map(|first| first.cached_tokens)
+        .collect();
+    assert_eq!(cached, ids.map(|id| id.0 as u32));
+    let reasons: Vec<FinishReason> = frame
+        .finished
+        .iter()
+        .map(|end| end.outcome.reason)
+        .collect();
+    assert_eq!(
+        reasons,
+        [
+            FinishReason::Stop,
+            FinishReason::Length,
+            FinishReason::Abort
+        ]
+    );
+    assert_eq!(state.stats().open, 0);
 }
 
 #[test]

@@ -44,6 +44,7 @@ pub async fn serve(
         lanes: Lanes::new(links.tokens),
         step,
         due: Instant::now(),
+        retry: Instant::now(),
     };
     let mut stop = pin!(stop);
     loop {
@@ -98,6 +99,8 @@ struct Engine {
     step: Duration,
     /// When the next step is due.
     due: Instant,
+    /// When frames that found no room are tried again.
+    retry: Instant,
 }
 
 #[derive(Deserialize)]
@@ -194,7 +197,7 @@ impl Engine {
         if !self.lanes.ready() {
             Pause::Idle
         } else if self.lanes.is_blocked() {
-            Pause::Until(Instant::now() + RETRY)
+            Pause::Until(self.retry)
         } else if !self.state.has_work() {
             Pause::Idle
         } else if self.step.is_zero() {
@@ -207,6 +210,7 @@ impl Engine {
     /// One step, or another try to send the frames of the last one.
     fn run(&mut self, inbox: &mut impl Inbox) {
         if self.lanes.is_blocked() {
+            self.retry = Instant::now() + RETRY;
             return self.lanes.flush();
         }
         for fault in self.faults.take(self.state.next_step()) {
