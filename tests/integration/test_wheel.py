@@ -14,6 +14,8 @@ import pytest
 from support.server import Server
 
 ROOT = Path(__file__).parents[2]
+# Builds a wheel and installs torch into a fresh environment.
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
