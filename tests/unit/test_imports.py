@@ -25,7 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {"config", "llm", "model_config", "supervisor"},
     "wire": set(),
     "logs": set(),
-    "cpus": set(),
+    "cgroups": set(),
+    "cpus": {"cgroups"},
     "topology": set(),
     "config": set(),
     "model_config": set(),
@@ -41,6 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"attention", "layers", "model_config", "weights"},
     "runner": {
         "attention",
+        "cgroups",
         "cpus",
         "layers",
         "model_config",

@@ -20,11 +20,13 @@ Packed = Callable[[torch.Tensor], torch.Tensor]
 @dataclass(frozen=True)
 class Kernel:
     """``pack(weight [out, in], bias [out] or None)`` gives the callable; ``tolerance`` is its largest error relative
-    to the largest output, by which a start-up check tells a working kernel from a broken one."""
+    to the largest output, by which a start-up check tells a working kernel from a broken one. A packed weight takes
+    ``bytes_per_weight``."""
 
     name: str
     pack: Callable[[torch.Tensor, torch.Tensor | None], Packed]
     tolerance: float
+    bytes_per_weight: int
 
 
 def _pack_fp32(weight: torch.Tensor, bias: torch.Tensor | None) -> Packed:
@@ -54,9 +56,9 @@ def _pack_bf16(weight: torch.Tensor, bias: torch.Tensor | None) -> Packed:
 KERNELS: dict[str, Kernel] = {
     kernel.name: kernel
     for kernel in (
-        Kernel("fp32", _pack_fp32, 1e-5),
-        Kernel("mkldnn", _pack_mkldnn, 1e-5),
-        Kernel("fp16", _pack_fp16, 2e-3),
-        Kernel("bf16", _pack_bf16, 3e-2),
+        Kernel("fp32", _pack_fp32, 1e-5, 4),
+        Kernel("mkldnn", _pack_mkldnn, 1e-5, 4),
+        Kernel("fp16", _pack_fp16, 2e-3, 2),
+        Kernel("bf16", _pack_bf16, 3e-2, 2),
     )
 }

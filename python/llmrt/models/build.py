@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -10,6 +12,7 @@ from llmrt.attention.base import AttentionBackend
 from llmrt.layers import linear_choice, rope
 from llmrt.layers.embedding import Embedding
 from llmrt.layers.linear import Kernels, Linear
+from llmrt.layers.linear_kernels import KERNELS
 from llmrt.layers.mlp import GatedMLP
 from llmrt.layers.norm import RMSNorm
 from llmrt.model_config import ModelConfig
@@ -25,6 +28,17 @@ def choose_kernels(config: ModelConfig, dtype: str) -> Kernels:
     qkv = query + 2 * config.num_kv_heads * config.head_dim
     shapes = [(qkv, hidden), (hidden, query), (2 * ff, hidden), (hidden, ff)]
     return linear_choice.kernels(shapes, dtype)
+
+
+def weight_bytes(shapes: Mapping[str, tuple[int, ...]], kernels: Kernels) -> int:
+    """About how much memory the tensors of ``shapes`` take once they are packed for ``kernels``.
+
+    Every kernel in use has a copy of each linear; the embedding, which serves as the head where they are tied, stands
+    in float32 besides.
+    """
+    per_weight = sum(KERNELS[name].bytes_per_weight for name in {*kernels.exact.names, *kernels.fast.names})
+    total = per_weight * sum(math.prod(shape) for shape in shapes.values())
+    return total + 4 * math.prod(shapes[names.EMBEDDING])
 
 
 def build(

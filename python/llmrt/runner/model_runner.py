@@ -54,14 +54,14 @@ class ModelRunner:
                 f"max_model_len {max_model_len} is more than the {config.max_position_embeddings} positions "
                 f"that {source.name} was made for"
             )
-        pages = memory.num_pages(config, options, max_model_len)
         try:
             kernels = building.choose_kernels(config, options.dtype)
         except ValueError as error:
             raise ModelError(str(error)) from error
+        needed = names.needed(config, family.output_bias)
+        pages = memory.num_pages(config, options, max_model_len, building.weight_bytes(needed, kernels))
         cache = KVCache(config.num_layers, config.num_kv_heads, pages, PAGE_SIZE, config.head_dim)
         backend = TorchSdpa(cache)
-        needed = names.needed(config, family.output_bias)
         with torch.inference_mode(), open_weights(source, needed, names.optional(config), options.progress) as weights:
             decoder = building.build(config, family, weights, kernels, backend, max_model_len + 1)
         sampler = Sampler(options.num_slots, config.vocab_size, source.eos_token_ids)
