@@ -148,6 +148,24 @@ def test_silent_receiver_is_dead_until_it_speaks(loop: Loop, endpoint: str) -> N
     assert outbox.ready
 
 
+def test_receiver_that_still_starts_is_waited_for(loop: Loop, endpoint: str) -> None:
+    """Bound, but busy for longer than the silence: no loss, and ready as soon as it receives."""
+    quick = link.LinkOptions(heartbeat=0.02, silence=0.1)
+    inbox = loop.add(link.Inbox(endpoint, options=link.LinkOptions()))
+    loop.links.remove(inbox)
+    outbox = loop.add(link.Outbox(endpoint, link.Identity("entry"), quick))
+    # Another link with the same options tells that the silence has passed.
+    witness = loop.add(link.Inbox("tcp://127.0.0.1:0", options=link.LinkOptions()))
+    other = loop.add(link.Outbox(witness.endpoint, link.Identity("entry", 1), quick))
+    loop.until(lambda _: bool(other.ready))
+    loop.links.remove(witness)
+    events = loop.until(lambda _: not other.ready)
+    assert [type(event) for event in events] == [link.Down], "only the witness's"
+    loop.links += [inbox, witness]
+    events = loop.until(lambda _: bool(outbox.ready))
+    assert link.Down not in {type(event) for event in events}
+
+
 def test_silent_sender_is_dropped(loop: Loop, endpoint: str) -> None:
     loop.add(link.Inbox(endpoint, options=link.LinkOptions(heartbeat=0.02, silence=0.1)))
     outbox = loop.add(link.Outbox(endpoint, link.Identity("entry"), QUICK))
@@ -231,11 +249,14 @@ def test_window_bounds_what_a_slow_reader_leaves(loop: Loop, endpoint: str) -> N
     loop.links.remove(inbox)
     for _ in range(10):
         outbox.send(message)
-    with pytest.raises(link.Full):
-        outbox.send(message)
+    urgent: list[wire.Message] = [wire.Abort([1]), wire.Ended([2])]
+    for one in urgent:
+        with pytest.raises(link.Full):
+            outbox.send(message)
+        outbox.send(one)
     loop.links.append(inbox)
-    events = loop.until(lambda events: sum(isinstance(event, link.Received) for event in events) == 10)
-    assert all(event.message == message for event in events)
+    events = loop.until(lambda events: sum(isinstance(event, link.Received) for event in events) == 12)
+    assert [event.message for event in events] == [message] * 10 + urgent
 
     def has_room(_: list[Any]) -> bool:
         try:

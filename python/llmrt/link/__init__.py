@@ -4,8 +4,9 @@ Every receiver binds an :class:`Inbox`, senders connect an :class:`Outbox`. Noth
 the background but libzmq's own I/O thread: a loop registers its links with one ``zmq.Poller``, sleeps in
 :func:`poll` and drains each link with ``receive()``, which also greets, answers heartbeats and notices dead peers.
 
-Bounds: ``Submit`` costs one credit per request, granted by the receiver; all other messages share a window of bytes
-that the echo of a heartbeat acknowledges. A link is one ordered stream, so an abort arrives behind its own request.
+Bounds: ``Submit`` costs one credit per request, granted by the receiver; messages share a window of bytes that the
+echo of a heartbeat acknowledges, which ``Abort`` and ``Ended`` pass even when it is full. A link is one ordered stream,
+so an abort arrives behind its own request.
 """
 
 from llmrt.link.common import (

@@ -25,6 +25,9 @@ from llmrt.link.common import (
 _log = logging.getLogger(__name__)
 
 
+_URGENT = (wire.Abort, wire.Ended)
+"""What the window must not hold back: it makes the peer do less. Credit bounds the requests that they name."""
+
 OVERHEAD = 1024
 """Bytes that a queued message takes beside its own."""
 
@@ -113,7 +116,7 @@ class Outbox(Socket):
         return events
 
     def send(self, message: wire.Message) -> None:
-        """Queues a message; ``Submit`` needs one credit per request.
+        """Queues a message; ``Submit`` needs one credit per request, ``Abort`` and ``Ended`` always find room.
 
         Raises :class:`NotReady` without a peer and :class:`Full` without credit or window.
         """
@@ -124,7 +127,7 @@ class Outbox(Socket):
             raise Full("out of credit")
         raw = wire.encode(message)
         size = len(raw) + OVERHEAD
-        if not self._window.has_room(size):
+        if not isinstance(message, _URGENT) and not self._window.has_room(size):
             raise Full("the peer does not read")
         if not self._push(raw):
             # The connection broke just now; its notice is on the way.
