@@ -82,7 +82,10 @@ class SchedulerOptions:
 
     max_num_seqs: int = option(64, "requests that run at once", "--max-running-requests", between=(1, 1 << 16))
     max_num_batched_tokens: int = option(
-        512, "tokens computed per step", "--chunked-prefill-size", between=(1, 1 << 20)
+        512,
+        "tokens computed per step; a step must be shorter than --step-deadline",
+        "--chunked-prefill-size",
+        between=(1, 1 << 20),
     )
     schedule_policy: str = option(
         "fcfs",
@@ -104,7 +107,9 @@ class ProcessOptions:
     num_threads: int = option(0, "threads that run the model (0: from the CPU quota)", between=(0, 1024))
     start_timeout: float = option(600.0, "seconds that the model may take to load", between=(1, 86400))
     step_deadline: float = option(
-        60.0, "seconds without a sign of life after which the core counts as dead", between=(1, 86400)
+        60.0,
+        "seconds without a sign of life after which the core counts as dead; it gives none while it computes a step",
+        between=(1, 86400),
     )
 
 
