@@ -80,6 +80,8 @@ pub struct ModelInfo {
 pub struct Limits {
     /// Largest request body, bytes; larger ones get 413.
     pub max_body_bytes: usize,
+    /// Request bodies held at once until their prompts are tokens, bytes; requests beyond that get 429.
+    pub max_bodies_bytes: usize,
     /// Seconds within which a request body must have arrived; later ones get 408.
     pub body_timeout_s: f64,
     /// Open connections; further ones wait in the kernel's queue.
@@ -92,11 +94,14 @@ pub struct Limits {
     pub max_headers: usize,
     /// Seconds within which a connection must have sent its HTTP/2 preface or the head of an HTTP/1.1 request.
     pub header_timeout_s: f64,
+    /// Seconds that an HTTP/1.1 connection is kept between two requests.
+    pub keep_alive_timeout_s: f64,
     /// Concurrent streams of one HTTP/2 connection.
     pub max_concurrent_streams: u32,
     /// Text that may wait for a slow reader, bytes per response; four times as much ends the request at once.
     pub response_buffer_bytes: usize,
-    /// Seconds that a response may stay above `response_buffer_bytes` before its request is aborted.
+    /// Seconds that a response may stay above `response_buffer_bytes` before its request is aborted, and that a
+    /// client may read nothing of what was sent before it is hung up on.
     pub stall_timeout_s: f64,
 }
 
@@ -104,12 +109,14 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_body_bytes: 16 << 20,
+            max_bodies_bytes: 256 << 20,
             body_timeout_s: 30.0,
             max_connections: 8192,
             max_requests: 1088,
             max_header_bytes: 16 << 10,
             max_headers: 100,
             header_timeout_s: 10.0,
+            keep_alive_timeout_s: 75.0,
             max_concurrent_streams: 1024,
             response_buffer_bytes: 256 << 10,
             stall_timeout_s: 60.0,
@@ -170,6 +177,11 @@ impl EntryConfig {
                 "at most 256",
             ),
             (
+                limits.max_bodies_bytes >= limits.max_body_bytes,
+                "limits.max_bodies_bytes",
+                "at least limits.max_body_bytes",
+            ),
+            (
                 limits.max_connections >= 1,
                 "limits.max_connections",
                 "at least 1",
@@ -193,6 +205,11 @@ impl EntryConfig {
             (
                 seconds(limits.header_timeout_s),
                 "limits.header_timeout_s",
+                "a positive number of seconds",
+            ),
+            (
+                seconds(limits.keep_alive_timeout_s),
+                "limits.keep_alive_timeout_s",
                 "a positive number of seconds",
             ),
             (
@@ -225,6 +242,10 @@ impl Limits {
 
     pub(crate) fn header_timeout(&self) -> Duration {
         Duration::from_secs_f64(self.header_timeout_s)
+    }
+
+    pub(crate) fn keep_alive_timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.keep_alive_timeout_s)
     }
 
     pub(crate) fn stall_timeout(&self) -> Duration {
@@ -260,6 +281,10 @@ mod tests {
             (
                 r#", "limits": {"stall_timeout_s": -1}"#,
                 "limits.stall_timeout_s",
+            ),
+            (
+                r#", "limits": {"max_bodies_bytes": 16777215}"#,
+                "limits.max_bodies_bytes",
             ),
             (r#", "limits": {"max_boddy_bytes": 1}"#, "max_boddy_bytes"),
         ] {

@@ -10,7 +10,10 @@ use serde_json::Value;
 
 use crate::api::ApiError;
 use crate::config::EntryConfig;
+use crate::http::Held;
 
+/// Work on fewer bytes than this is done at once where it comes up: a millisecond at most.
+const INLINE: usize = 64 << 10;
 /// Bytes of text that a token stands for at most times: what tells long jobs from short ones.
 const BYTES_PER_TOKEN: usize = 4;
 
@@ -63,17 +66,21 @@ impl Prompts {
     ///
     /// # Errors
     /// 400 when the template refuses the messages or there is none, 429 when too many prompts wait.
-    pub async fn chat(&self, messages: Vec<Value>, open: bool) -> Result<Vec<u32>, ApiError> {
+    pub async fn chat(
+        &self,
+        messages: Held<Vec<Value>>,
+        open: bool,
+    ) -> Result<Held<Vec<u32>>, ApiError> {
         let Some(template) = self.template.clone() else {
             let message = "This model has no chat template; use /v1/completions.";
             return Err(ApiError::invalid(message).param("messages"));
         };
-        let size = messages.iter().map(text_len).sum();
         let options = RenderOptions {
             add_generation_prompt: open,
             ..RenderOptions::default()
         };
-        self.run(size, move |tokenizer| {
+        let size = messages.body_len();
+        self.run(size, messages, move |tokenizer, messages| {
             let prompt = template
                 .render(&Value::Array(messages), &options)
                 .map_err(refused)?;
@@ -87,8 +94,13 @@ impl Prompts {
     ///
     /// # Errors
     /// 429 when too many prompts wait.
-    pub async fn text(&self, text: String, special: bool) -> Result<Vec<u32>, ApiError> {
-        self.run(text.len(), move |tokenizer| {
+    pub async fn text(
+        &self,
+        text: Held<String>,
+        special: bool,
+    ) -> Result<Held<Vec<u32>>, ApiError> {
+        let size = text.value.len();
+        self.run(size, text, move |tokenizer, text| {
             tokenizer.encode(&text, special).map_err(broken)
         })
         .await
@@ -98,31 +110,40 @@ impl Prompts {
     ///
     /// # Errors
     /// 429 when too many jobs wait.
-    pub async fn decode(&self, ids: Vec<u32>) -> Result<String, ApiError> {
-        let size = ids.len() * BYTES_PER_TOKEN;
-        self.run(size, move |tokenizer| {
+    pub async fn decode(&self, ids: Held<Vec<u32>>) -> Result<Held<String>, ApiError> {
+        let size = ids.value.len() * BYTES_PER_TOKEN;
+        self.run(size, ids, |tokenizer, ids| {
             tokenizer.decode(&ids, false).map_err(broken)
         })
         .await
     }
 
-    async fn run<R: Send + 'static>(
+    /// Reads or writes JSON of `size` bytes: at once when that is quick, else where prompts are made.
+    ///
+    /// # Errors
+    /// Those of `work`; 429 when too many jobs wait.
+    pub async fn convert<T: Send + 'static, R: Send + 'static>(
         &self,
         size: usize,
-        job: impl FnOnce(&Tokenizer) -> Result<R, ApiError> + Send + 'static,
-    ) -> Result<R, ApiError> {
+        input: Held<T>,
+        work: impl FnOnce(T) -> Result<R, ApiError> + Send + 'static,
+    ) -> Result<Held<R>, ApiError> {
+        if size < INLINE {
+            return input.try_map(work);
+        }
+        self.run(size, input, |_, value| work(value)).await
+    }
+
+    /// The input's place in memory goes with it: a job keeps it though nobody waits for the job any more.
+    async fn run<T: Send + 'static, R: Send + 'static>(
+        &self,
+        size: usize,
+        input: Held<T>,
+        job: impl FnOnce(&Tokenizer, T) -> Result<R, ApiError> + Send + 'static,
+    ) -> Result<Held<R>, ApiError> {
+        let job = move |tokenizer: &Tokenizer| input.try_map(|value| job(tokenizer, value));
         let queued = self.pool.submit(size, job).map_err(no_result)?;
         queued.await.map_err(no_result)?
-    }
-}
-
-/// Bytes of text in a JSON value, at any depth.
-fn text_len(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(text_len).sum(),
-        Value::Object(members) => members.values().map(text_len).sum(),
-        _ => 0,
     }
 }
 
@@ -146,5 +167,31 @@ fn no_result(error: PoolError) -> ApiError {
         }
         PoolError::Closed => ApiError::unavailable("The server is shutting down."),
         PoolError::Panicked(_) => ApiError::internal("The prompt could not be tokenized."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::BodyBudget;
+    use crate::tests::rig::{Scratch, config};
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn long_work_leaves_the_thread_and_keeps_its_place() {
+        let scratch = Scratch::new();
+        let config = config(&scratch, serde_json::json!({})).to_string();
+        let prompts = Prompts::load(&EntryConfig::from_json(&config).unwrap()).unwrap();
+        let budget = BodyBudget::new(10);
+        let here = thread::current().id();
+        for (size, is_here) in [(INLINE - 1, true), (INLINE, false)] {
+            let mut place = budget.reserve();
+            assert!(place.grow(10));
+            let input = Held { value: (), place };
+            let work = |()| Ok(thread::current().id());
+            let done = prompts.convert(size, input, work).await.unwrap();
+            assert_eq!(done.value == here, is_here);
+            assert_eq!(budget.left(), 0);
+        }
+        assert_eq!(budget.left(), 10);
     }
 }

@@ -17,7 +17,7 @@ use tokio::task::spawn_local;
 use crate::api::{self, ApiError, Models};
 use crate::config::EntryConfig;
 use crate::core::{Core, CoreState};
-use crate::http::{HttpService, RequestIds, Routes};
+use crate::http::{BodyBudget, HttpService, RequestIds, Routes};
 use crate::local::LocalRequest;
 use crate::metrics::Metrics;
 use crate::prompt::Prompts;
@@ -42,7 +42,8 @@ pub enum Command {
 /// State of a shard, shared by the tasks on its thread.
 pub struct Shard {
     pub config: EntryConfig,
-    pub api_limits: api::Limits,
+    pub api_limits: Arc<api::Limits>,
+    pub bodies: BodyBudget,
     pub models: Models,
     pub prompts: Prompts,
     pub router: Rc<Router>,
@@ -71,11 +72,12 @@ impl Shard {
             stall_timeout: config.limits.stall_timeout(),
         };
         Ok(Rc::new(Self {
-            api_limits: api::Limits {
+            api_limits: Arc::new(api::Limits {
                 max_model_len: config.model.max_model_len,
                 vocab_size: config.model.vocab_size,
                 defaults: config.model.defaults.clone(),
-            },
+            }),
+            bodies: BodyBudget::new(config.limits.max_bodies_bytes),
             models: models(&config),
             prompts,
             router: Router::new(config.worker, 0, limits, outbox.clone(), metrics.clone()),

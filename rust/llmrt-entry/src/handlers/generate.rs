@@ -1,11 +1,12 @@
 //! `POST /v1/chat/completions` and `/v1/completions`.
 //!
-//! Body and fields are read on the shard, the prompt is made on the tokenizer's threads, and the request is open from
-//! its submission on. Until then a client that leaves drops this future, and with it the permit.
+//! Body and fields are read on the shard, unless they are long, the prompt is made on the tokenizer's threads, and the
+//! request is open from its submission on. Until then a client that leaves drops this future, and with it the permit.
 
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
 use llmrt_link::SendError;
@@ -15,9 +16,9 @@ use super::events::OpenAiEvents;
 use crate::api::response::{self, Answer};
 use crate::api::{
     ApiError, ChatRequest, Choice, ChunkWriter, CompletionRequest, Endpoint, Envelope, Finish,
-    Options, Prompt,
+    Limits, Options, Prompt,
 };
-use crate::http::{Body, RequestBody, Response, json, read_json};
+use crate::http::{Body, Held, RequestBody, Response, json, read_json};
 use crate::metrics::Rejection;
 use crate::router::{End, Form, Origin, Permit, RequestGuard};
 use crate::shard::Shard;
@@ -30,9 +31,13 @@ pub async fn answer(
     origin: &Origin,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
-    let body = read_json(&head.headers, body, &shard.config.limits).await?;
-    let (input, options) = parse(shard, endpoint, &body)?;
-    drop(body);
+    let body = read_json(shard, &head.headers, body).await?;
+    let limits = shard.api_limits.clone();
+    let parse = move |body: Bytes| parse(endpoint, &body, &limits);
+    let Held {
+        value: (input, options),
+        place,
+    } = shard.prompts.convert(body.body_len(), body, parse).await?;
     if !options.unknown.is_empty() {
         tracing::debug!(request_id = &*origin.label, fields = ?options.unknown, "unknown fields");
     }
@@ -40,9 +45,14 @@ pub async fn answer(
     shard.check_open()?;
     let permit = admit(shard)?;
     let prompt = match input {
-        Input::Messages(messages) => shard.prompts.chat(messages, true).await?,
-        Input::Prompt(Prompt::Text(text)) => shard.prompts.text(text, true).await?,
-        Input::Prompt(Prompt::Tokens(tokens)) => tokens,
+        Input::Messages(value) => shard.prompts.chat(Held { value, place }, true).await?.value,
+        Input::Prompt(Prompt::Text(value)) => {
+            shard.prompts.text(Held { value, place }, true).await?.value
+        }
+        Input::Prompt(Prompt::Tokens(tokens)) => {
+            drop(place);
+            tokens
+        }
     };
     let streaming = options.streaming;
     let id = shard.router.next_id();
@@ -83,14 +93,14 @@ enum Input {
     Prompt(Prompt),
 }
 
-fn parse(shard: &Shard, endpoint: Endpoint, body: &[u8]) -> Result<(Input, Options), ApiError> {
+fn parse(endpoint: Endpoint, body: &[u8], limits: &Limits) -> Result<(Input, Options), ApiError> {
     Ok(match endpoint {
         Endpoint::Chat => {
-            let request = ChatRequest::parse(body, &shard.api_limits)?;
+            let request = ChatRequest::parse(body, limits)?;
             (Input::Messages(request.messages), request.options)
         }
         Endpoint::Completions => {
-            let request = CompletionRequest::parse(body, &shard.api_limits)?;
+            let request = CompletionRequest::parse(body, limits)?;
             (Input::Prompt(request.prompt), request.options)
         }
     })
@@ -154,7 +164,8 @@ impl Reply {
                     finish,
                 };
                 let body = response::body(self.endpoint, &self.envelope(), &[answer], usage);
-                Ok(json(StatusCode::OK, body))
+                // Its permit returns when the answer has left, not when it is known.
+                Ok(json(StatusCode::OK, body).map(|body| body.holding(guard)))
             }
             End::Failed(error) => Err(error),
         }

@@ -45,7 +45,7 @@ pub fn version() -> Response {
 /// All metric families, the scheduler's among them.
 pub async fn metrics(shard: &Shard) -> Response {
     shard.metrics.core.set(&shard.core.stats().await);
-    let mut response = Response::new(Body::Whole(shard.metrics.render().into()));
+    let mut response = Response::new(Body::from(shard.metrics.render()));
     let form =
         HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, form);

@@ -2,14 +2,18 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use http::{Request, StatusCode};
 
 use crate::api::ApiError;
 use crate::api::tokenize::{
     DetokenizeRequest, Input, TokenizeRequest, detokenize_body, tokenize_body,
 };
-use crate::http::{RequestBody, Response, json, read_json};
+use crate::http::{Held, RequestBody, Response, json, read_json};
 use crate::shard::Shard;
+
+/// Digits and a comma of a token id in an answer, about.
+const BYTES_PER_ID: usize = 6;
 
 /// Token ids of a text or a conversation.
 pub async fn tokenize(
@@ -17,22 +21,30 @@ pub async fn tokenize(
     request: Request<RequestBody>,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
-    let body = read_json(&head.headers, body, &shard.config.limits).await?;
-    let request = TokenizeRequest::parse(&body)?;
+    let body = read_json(shard, &head.headers, body).await?;
+    let parse = |body: Bytes| TokenizeRequest::parse(&body);
+    let Held {
+        value: request,
+        place,
+    } = shard.prompts.convert(body.body_len(), body, parse).await?;
     shard.models.resolve(request.model.as_deref())?;
     let tokens = match request.input {
-        Input::Text(text) => shard.prompts.text(text, request.add_special_tokens).await?,
-        Input::Messages(messages) => {
+        Input::Text(value) => {
+            let text = Held { value, place };
+            shard.prompts.text(text, request.add_special_tokens).await?
+        }
+        Input::Messages(value) => {
+            let messages = Held { value, place };
             shard
                 .prompts
                 .chat(messages, request.add_generation_prompt)
                 .await?
         }
     };
-    Ok(json(
-        StatusCode::OK,
-        tokenize_body(&tokens, shard.api_limits.max_model_len),
-    ))
+    let max_model_len = shard.api_limits.max_model_len;
+    let size = tokens.value.len() * BYTES_PER_ID;
+    let write = move |tokens: Vec<u32>| Ok(tokenize_body(&tokens, max_model_len));
+    Ok(whole(shard.prompts.convert(size, tokens, write).await?))
 }
 
 /// Text of token ids.
@@ -41,9 +53,22 @@ pub async fn detokenize(
     request: Request<RequestBody>,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
-    let body = read_json(&head.headers, body, &shard.config.limits).await?;
-    let request = DetokenizeRequest::parse(&body, &shard.api_limits)?;
+    let body = read_json(shard, &head.headers, body).await?;
+    let limits = shard.api_limits.clone();
+    let parse = move |body: Bytes| DetokenizeRequest::parse(&body, &limits);
+    let Held {
+        value: request,
+        place,
+    } = shard.prompts.convert(body.body_len(), body, parse).await?;
     shard.models.resolve(request.model.as_deref())?;
-    let text = shard.prompts.decode(request.tokens).await?;
-    Ok(json(StatusCode::OK, detokenize_body(&text)))
+    let value = request.tokens;
+    let text = shard.prompts.decode(Held { value, place }).await?;
+    let size = text.value.len();
+    let write = |text: String| Ok(detokenize_body(&text));
+    Ok(whole(shard.prompts.convert(size, text, write).await?))
+}
+
+/// The answer keeps the place of its request: no permit bounds how many of them wait for their readers.
+fn whole(body: Held<Bytes>) -> Response {
+    json(StatusCode::OK, body.value).map(|answer| answer.holding(body.place))
 }

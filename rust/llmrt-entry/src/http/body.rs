@@ -6,9 +6,11 @@ use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Incoming};
 
+use super::budget::{Held, Reservation};
 use crate::api::json::check_content_type;
 use crate::api::{ApiError, ErrorKind};
-use crate::config::Limits;
+use crate::metrics::Rejection;
+use crate::shard::Shard;
 
 /// Body of a request: from a connection, or from this process.
 pub type RequestBody = Either<Incoming, Full<Bytes>>;
@@ -21,12 +23,13 @@ const LINGER: usize = 2;
 ///
 /// # Errors
 /// 400 for another content type or encoding and for a body that breaks off, 408 when it is late, 413 when it is
-/// too big.
+/// too big, 429 when the bodies of all requests together are.
 pub async fn read_json(
+    shard: &Shard,
     headers: &HeaderMap,
     body: RequestBody,
-    limits: &Limits,
-) -> Result<Bytes, ApiError> {
+) -> Result<Held<Bytes>, ApiError> {
+    let limits = &shard.config.limits;
     check_type(headers)?;
     let too_large = || {
         let message = format!(
@@ -39,9 +42,16 @@ pub async fn read_json(
     if announced > limits.max_body_bytes as u64 && headers.contains_key(EXPECT) {
         return Err(too_large());
     }
-    match tokio::time::timeout(limits.body_timeout(), collect(body, limits.max_body_bytes)).await {
-        Ok(Ok(Some(bytes))) => Ok(bytes),
-        Ok(Ok(None)) => Err(too_large()),
+    let collected = collect(body, limits.max_body_bytes, shard.bodies.reserve());
+    match tokio::time::timeout(limits.body_timeout(), collected).await {
+        Ok(Ok(Collected::Whole(body))) => Ok(body),
+        Ok(Ok(Collected::TooLarge)) => Err(too_large()),
+        Ok(Ok(Collected::NoRoom)) => {
+            shard.metrics.rejected(Rejection::Bodies);
+            Err(ApiError::overloaded(
+                "The bodies of other requests take all room; try again later.",
+            ))
+        }
         Ok(Err(_)) => Err(ApiError::invalid("The request body ended early.")),
         Err(_) => {
             let seconds = limits.body_timeout_s;
@@ -51,24 +61,42 @@ pub async fn read_json(
     }
 }
 
-/// The body's bytes; `None` when there are more than `limit`.
+/// What became of a body.
+enum Collected {
+    Whole(Held<Bytes>),
+    /// It is longer than its limit.
+    TooLarge,
+    /// It would be more than the budget has left.
+    NoRoom,
+}
+
+/// Collects the body's bytes, at most `limit` and what `place` can take. What is refused is read all the same, and not
+/// kept.
 async fn collect(
     mut body: RequestBody,
     limit: usize,
-) -> Result<Option<Bytes>, <RequestBody as Body>::Error> {
+    mut place: Reservation,
+) -> Result<Collected, <RequestBody as Body>::Error> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     let mut total = 0;
+    let mut refused = None;
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else {
             continue;
         };
         total += data.len();
         if total > limit {
-            rest = BytesMut::new();
+            refused = Some(Collected::TooLarge);
             if total > LINGER * limit {
                 break;
             }
+        } else if refused.is_none() && !place.grow(data.len()) {
+            refused = Some(Collected::NoRoom);
+        }
+        if refused.is_some() {
+            (first, rest) = Default::default();
+            place.clear();
         } else if first.is_empty() {
             first = data;
         } else {
@@ -78,12 +106,15 @@ async fn collect(
             rest.extend_from_slice(&data);
         }
     }
-    let whole = if rest.is_empty() {
+    if let Some(refused) = refused {
+        return Ok(refused);
+    }
+    let value = if rest.is_empty() {
         first
     } else {
         rest.freeze()
     };
-    Ok((total <= limit).then_some(whole))
+    Ok(Collected::Whole(Held { value, place }))
 }
 
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {

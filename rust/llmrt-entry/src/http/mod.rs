@@ -1,6 +1,7 @@
 //! From an HTTP request to the handler of its route, and back.
 
 mod body;
+mod budget;
 mod keys;
 mod request_id;
 mod response;
@@ -8,6 +9,7 @@ mod routes;
 mod service;
 
 pub use body::{RequestBody, read_json};
+pub use budget::{BodyBudget, Held};
 pub use request_id::RequestIds;
 pub use response::{Body, Response, json};
 pub use routes::{Route, Routes};

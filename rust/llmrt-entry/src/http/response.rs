@@ -1,8 +1,10 @@
 //! Responses and their bodies.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -10,14 +12,66 @@ use http::{HeaderValue, StatusCode};
 use hyper::body::{Frame, SizeHint};
 
 use crate::api::ApiError;
-use crate::router::EventBody;
+use crate::router::{EventBody, PIECE};
+use crate::server::{Deadline, Hangup};
 
 pub type Response = http::Response<Body>;
 
 /// Body of a response.
 pub enum Body {
-    Whole(Bytes),
+    Whole(Whole),
     Events(EventBody),
+}
+
+/// A body that is known to its end.
+pub struct Whole {
+    bytes: Bytes,
+    /// Hangs up when the reader takes no piece in time.
+    deadline: Option<Deadline>,
+    /// What counts as used until the body has left.
+    _held: Option<Box<dyn Any>>,
+}
+
+impl Body {
+    /// Keeps `held` until the body has left: what waits for a reader is bounded by what bounds that.
+    pub fn holding(self, held: impl Any) -> Self {
+        match self {
+            Self::Whole(whole) => Self::Whole(Whole {
+                _held: Some(Box::new(held)),
+                ..whole
+            }),
+            events => events,
+        }
+    }
+
+    /// Gives the reader of a whole body so long for each piece. To be called where the response is carried.
+    pub fn watch(&mut self, patience: Duration) {
+        if let Self::Whole(whole) = self {
+            whole.deadline = Some(Deadline::new(Hangup::current(), patience));
+        }
+    }
+}
+
+impl<B: Into<Bytes>> From<B> for Body {
+    fn from(bytes: B) -> Self {
+        Self::Whole(Whole {
+            bytes: bytes.into(),
+            deadline: None,
+            _held: None,
+        })
+    }
+}
+
+impl Whole {
+    fn next(&mut self) -> Option<Bytes> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        if let Some(deadline) = &self.deadline {
+            deadline.renew();
+        }
+        Some(self.bytes.split_to(self.bytes.len().min(PIECE)))
+    }
 }
 
 impl hyper::body::Body for Body {
@@ -29,22 +83,21 @@ impl hyper::body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
-            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Whole(whole) => Poll::Ready(whole.next().map(|piece| Ok(Frame::data(piece)))),
             Self::Events(events) => Pin::new(events).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Whole(whole) => whole.bytes.is_empty(),
             Self::Events(events) => events.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Whole(whole) => SizeHint::with_exact(whole.bytes.len() as u64),
             Self::Events(events) => events.size_hint(),
         }
     }
@@ -52,7 +105,7 @@ impl hyper::body::Body for Body {
 
 /// A JSON answer.
 pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Body::Whole(body.into()));
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response
         .headers_mut()
@@ -62,7 +115,7 @@ pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
 
 /// An error answer.
 pub fn error(error: &ApiError) -> Response {
-    let mut response = Response::new(Body::Whole(error.body()));
+    let mut response = Response::new(Body::from(error.body()));
     *response.status_mut() = error.status();
     error.write_headers(response.headers_mut());
     response

@@ -15,7 +15,7 @@ use hyper::service::Service;
 use super::body::RequestBody;
 use super::keys;
 use super::request_id::X_REQUEST_ID;
-use super::response::{Body, Response, error};
+use super::response::{Response, error};
 use super::routes::Found;
 use crate::api::{ApiError, ErrorKind};
 use crate::handlers;
@@ -58,7 +58,12 @@ impl Service<Request<Incoming>> for HttpService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let service = self.clone();
-        Box::pin(async move { Ok(service.answer(request.map(Either::Left)).await) })
+        Box::pin(async move {
+            let mut response = service.answer(request.map(Either::Left)).await;
+            let patience = service.0.config.limits.stall_timeout();
+            response.body_mut().watch(patience);
+            Ok(response)
+        })
     }
 }
 
@@ -103,7 +108,7 @@ fn remove_body(response: &mut Response) {
             .headers_mut()
             .insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
-    *response.body_mut() = Body::Whole(Bytes::new());
+    *response.body_mut() = Bytes::new().into();
 }
 
 fn method_not_allowed(allow: &'static str) -> Response {

@@ -53,6 +53,8 @@ pub enum Rejection {
     Permits,
     /// The scheduler gave no credit.
     Credit,
+    /// The bodies of other requests take all room.
+    Bodies,
     /// The core is starting or dead.
     CoreDown,
     /// The worker drains.
@@ -64,6 +66,7 @@ impl Rejection {
         match self {
             Self::Permits => "permits",
             Self::Credit => "credit",
+            Self::Bodies => "bodies",
             Self::CoreDown => "core_down",
             Self::Draining => "draining",
         }

@@ -16,7 +16,7 @@ use super::outlet::{End, Outlet};
 use crate::api::Usage;
 
 /// Most bytes that leave in one piece. More would only wait inside hyper instead of in the counted buffer.
-const PIECE: usize = 16 << 10;
+pub const PIECE: usize = 16 << 10;
 
 /// A permit to have one generation open; given back when dropped.
 pub struct Permit(pub(super) Rc<Router>);
@@ -43,7 +43,7 @@ impl Drop for RequestGuard {
 
 impl RequestGuard {
     /// Waits for the end of a request of [`super::Form::Text`]; returns its text.
-    pub async fn answer(self) -> (String, Usage, End) {
+    pub async fn answer(&self) -> (String, Usage, End) {
         let end = poll_fn(|cx| {
             let mut outlet = self.outlet.borrow_mut();
             match outlet.end.take() {

@@ -18,7 +18,7 @@ use llmrt_link::{Outbox, SendError};
 use llmrt_wire::{Abort, FinishReason, First, IdMap, Request, RequestId, Submit, TextFrame};
 use tokio::sync::Notify;
 
-pub use guard::{EventBody, Permit, RequestGuard};
+pub use guard::{EventBody, PIECE, Permit, RequestGuard};
 pub use outlet::{End, EventWriter, Form, Origin};
 
 use crate::api::ApiError;
@@ -208,7 +208,10 @@ impl Router {
         let mut state = outlet.borrow_mut();
         log_end(id, &end, &state, now);
         state.finish(end, now, &self.metrics);
-        self.stalled.watch(&outlet, &mut state);
+        // What follows a text is not in its outlet: it has a deadline of its own.
+        if matches!(state.form, Form::Events(_)) {
+            self.stalled.watch(&outlet, &mut state);
+        }
     }
 
     /// Ends every open request with `error`: the core is gone, or the worker has waited long enough.

@@ -11,6 +11,7 @@ use hyper_util::server::conn::auto;
 use tokio::sync::watch;
 
 use super::executor::LocalExecutor;
+use super::head_timer::HeadTimer;
 use super::socket::Socket;
 use crate::config::Limits;
 
@@ -23,7 +24,10 @@ const RESETS: usize = 128;
 const SEND_BUFFER: usize = 64 << 10;
 
 /// Protocol settings shared by all connections of a shard.
-pub struct Protocols(auto::Builder<LocalExecutor>);
+pub struct Protocols {
+    builder: auto::Builder<LocalExecutor>,
+    pause: Duration,
+}
 
 impl Protocols {
     /// The settings of field experience (RFC 9113 leaves them open) within `limits`.
@@ -31,7 +35,6 @@ impl Protocols {
         let mut builder = auto::Builder::new(LocalExecutor);
         builder
             .http1()
-            .timer(TokioTimer::new())
             .header_read_timeout(limits.header_timeout())
             .max_headers(limits.max_headers)
             .max_buf_size((limits.max_header_bytes as usize).max(8 << 10));
@@ -47,7 +50,10 @@ impl Protocols {
             .max_send_buf_size(SEND_BUFFER)
             .keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE);
-        Self(builder)
+        Self {
+            builder,
+            pause: limits.keep_alive_timeout(),
+        }
     }
 
     /// Serves `socket` until its end. When `drain` turns true, no further request is taken (GOAWAY on HTTP/2,
@@ -63,7 +69,10 @@ impl Protocols {
         B: Body + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let mut connection = pin!(self.0.serve_connection(socket, service));
+        let mut builder = self.builder.clone();
+        let timer = HeadTimer::new(socket.received(), self.pause);
+        builder.http1().timer(timer);
+        let mut connection = pin!(builder.serve_connection(socket, service));
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
             () = draining(&mut drain) => {

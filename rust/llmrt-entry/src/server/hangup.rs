@@ -4,6 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Ends the task that carries a response: the stream on HTTP/2 (RST_STREAM), the connection on HTTP/1.1.
 ///
@@ -14,6 +17,8 @@ pub struct Hangup(Rc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     cut: Cell<bool>,
+    /// When to cut by itself.
+    due: Cell<Option<Instant>>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -36,10 +41,38 @@ impl Hangup {
     }
 }
 
+/// Cuts by itself unless it is renewed or dropped in time. To be made and renewed by what the [`Carrier`] carries.
+#[derive(Debug)]
+pub struct Deadline {
+    hangup: Hangup,
+    patience: Duration,
+}
+
+impl Deadline {
+    pub fn new(hangup: Hangup, patience: Duration) -> Self {
+        let deadline = Self { hangup, patience };
+        deadline.renew();
+        deadline
+    }
+
+    /// Lets the time begin anew.
+    pub fn renew(&self) {
+        self.hangup.0.due.set(Some(Instant::now() + self.patience));
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        self.hangup.0.due.set(None);
+    }
+}
+
 /// A future that ends early when its [`Hangup`] is cut.
 pub(super) struct Carrier<F> {
     future: Pin<Box<F>>,
     hangup: Hangup,
+    /// Runs while there is a [`Deadline`].
+    due: Option<Pin<Box<Sleep>>>,
 }
 
 impl<F: Future<Output = ()>> Carrier<F> {
@@ -47,7 +80,20 @@ impl<F: Future<Output = ()>> Carrier<F> {
         Self {
             future: Box::pin(future),
             hangup: Hangup::default(),
+            due: None,
         }
+    }
+
+    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(due) = self.hangup.0.due.get() else {
+            self.due = None;
+            return Poll::Pending;
+        };
+        let sleep = self.due.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if sleep.deadline() != due {
+            sleep.as_mut().reset(due);
+        }
+        sleep.as_mut().poll(cx)
     }
 }
 
@@ -65,6 +111,9 @@ impl<F: Future<Output = ()>> Future for Carrier<F> {
         let outer = CURRENT.replace(Some(self.hangup.clone()));
         let poll = self.future.as_mut().poll(cx);
         CURRENT.set(outer);
+        if poll.is_pending() {
+            return self.poll_due(cx);
+        }
         poll
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::connection::{Protocols, draining};
 use super::hangup::Carrier;
-use super::socket::Socket;
+use super::socket::{Patience, Socket};
 use crate::config::Limits;
 
 /// Takes over the descriptor of a listening socket, which is closed with the worker. Must be called within the runtime.
@@ -50,7 +50,7 @@ pub struct Connections {
     slots: Arc<Semaphore>,
     cap: u32,
     open: Rc<Cell<usize>>,
-    greeting: Duration,
+    patience: Patience,
     drain: watch::Sender<bool>,
     writes: Rc<Cell<u64>>,
 }
@@ -63,7 +63,10 @@ impl Connections {
             slots: Arc::new(Semaphore::new(cap as usize)),
             cap,
             open: Rc::default(),
-            greeting: limits.header_timeout(),
+            patience: Patience {
+                greeting: limits.header_timeout(),
+                stall: limits.stall_timeout(),
+            },
             drain: watch::Sender::new(false),
             writes: Rc::default(),
         }
@@ -145,7 +148,7 @@ impl Connections {
             tracing::debug!(%error, "connection was gone at once");
             return None;
         }
-        Some(Socket::new(stream, self.greeting, self.writes.clone()))
+        Some(Socket::new(stream, self.patience, self.writes.clone()))
     }
 
     /// Stops accepting and tells every connection to end with its last response.

@@ -3,9 +3,10 @@
 mod connection;
 mod executor;
 mod hangup;
+mod head_timer;
 mod listener;
 mod socket;
 
 pub use executor::LocalExecutor;
-pub use hangup::Hangup;
+pub use hangup::{Deadline, Hangup};
 pub use listener::{Connections, adopt};

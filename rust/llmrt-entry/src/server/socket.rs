@@ -12,10 +12,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
+use super::head_timer::Received;
+
 /// Length of the HTTP/2 connection preface (RFC 9113, section 3.4).
 const PREFACE_LEN: usize = 24;
 
-/// A TCP stream that says it cannot gather writes, and that gives up on peers that never finish their preface.
+/// A TCP stream that says it cannot gather writes, and that gives up on peers that never finish their preface or never
+/// read what they are sent.
 ///
 /// Without gathered writes `h2` copies frames of up to 1 KiB into its write buffer instead of chaining them: the tokens
 /// of all streams of a step leave in one `write`. HTTP/1.1 chunks are flattened into one buffer the same way.
@@ -23,18 +26,51 @@ pub struct Socket {
     stream: TcpStream,
     /// Runs until the peer has sent as many bytes as decide on the protocol, or was answered.
     greeting: Option<(Pin<Box<Sleep>>, usize)>,
+    received: Received,
+    /// Runs while the kernel takes no more bytes for the peer.
+    stalled: Option<Pin<Box<Sleep>>>,
+    patience: Patience,
     writes: Rc<Cell<u64>>,
+}
+
+/// What a peer may take its time with.
+#[derive(Clone, Copy)]
+pub struct Patience {
+    /// Until it has sent as many bytes as decide on the protocol.
+    pub greeting: Duration,
+    /// Until it has read something of what waits for it.
+    pub stall: Duration,
 }
 
 impl Socket {
     /// `writes` counts the `write` calls that took bytes.
-    pub fn new(stream: TcpStream, greeting: Duration, writes: Rc<Cell<u64>>) -> Self {
-        let deadline = Box::pin(tokio::time::sleep(greeting));
+    pub fn new(stream: TcpStream, patience: Patience, writes: Rc<Cell<u64>>) -> Self {
+        let deadline = Box::pin(tokio::time::sleep(patience.greeting));
         Self {
             stream,
             greeting: Some((deadline, 0)),
+            received: Received::default(),
+            stalled: None,
+            patience,
             writes,
         }
+    }
+
+    /// The count of bytes that the peer has sent.
+    pub fn received(&self) -> Received {
+        self.received.clone()
+    }
+
+    fn await_reader(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize>> {
+        let patience = self.patience.stall;
+        let stalled = self
+            .stalled
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(Error::new(
+            ErrorKind::TimedOut,
+            "the peer reads nothing",
+        )))
     }
 
     fn await_greeting(&mut self, cx: &mut Context<'_>, got: Option<usize>) -> Poll<Result<()>> {
@@ -76,6 +112,7 @@ impl Read for Socket {
             Poll::Ready(Ok(())) => {
                 // SAFETY: the read above initialised `count` bytes.
                 unsafe { cursor.advance(count) };
+                self.received.add(count);
                 self.await_greeting(cx, Some(count))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -91,7 +128,11 @@ impl Write for Socket {
         bytes: &[u8],
     ) -> Poll<Result<usize>> {
         self.greeting = None;
-        let count = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
+        let Poll::Ready(count) = Pin::new(&mut self.stream).poll_write(cx, bytes) else {
+            return self.await_reader(cx);
+        };
+        self.stalled = None;
+        let count = count?;
         self.writes.set(self.writes.get() + 1);
         Poll::Ready(Ok(count))
     }

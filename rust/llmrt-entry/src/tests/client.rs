@@ -139,7 +139,12 @@ impl Answer {
     }
 
     pub async fn bytes(self) -> Bytes {
-        self.body.collect().await.unwrap().to_bytes()
+        self.whole().await.unwrap()
+    }
+
+    /// The whole body, unless it breaks off.
+    pub async fn whole(self) -> Result<Bytes, hyper::Error> {
+        Ok(self.body.collect().await?.to_bytes())
     }
 
     pub async fn json(self) -> Value {

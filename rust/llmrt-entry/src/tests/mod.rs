@@ -4,7 +4,7 @@ mod client;
 mod lifetime;
 mod limits;
 mod local;
-mod rig;
+pub(crate) mod rig;
 mod streams;
 mod surface;
 mod visitor;

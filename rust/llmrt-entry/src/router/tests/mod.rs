@@ -247,6 +247,9 @@ fn text_is_answered_whole() {
     router.deliver(frame(&[(failed.id, 0, "", Some(FinishReason::Error))]));
     let (_, _, end) = failed.answer().now_or_never().unwrap();
     assert_eq!(end, End::Failed(ApiError::internal("broken")));
+    // The permits stay with the answers until those have left.
+    assert_eq!(router.permits_taken(), 2);
+    drop((guard, failed));
     assert_eq!(router.permits_taken(), 0);
 }
 
@@ -260,7 +263,7 @@ fn a_dead_core_ends_everything() {
     router.fail_all(&error);
     assert_eq!(take(&mut stream).unwrap(), "503: gone|");
     assert_eq!(text.answer().now_or_never().unwrap().2, End::Failed(error));
-    drop(stream);
+    drop((stream, text));
     assert_eq!(router.permits_taken(), 0);
 }
 
