@@ -28,14 +28,17 @@ def option(
     choices: Sequence[str] | None = None,
     between: tuple[float, float] | None = None,
     metavar: str | None = None,
+    secret: bool = False,
 ) -> Any:
     """A field of the tree. ``flags`` are further spellings beside the one made from the field's name.
 
     ``choices`` is the closed set of its values, ``between`` the least and the greatest number, ``metavar`` what
-    stands for a value in usage texts.
+    stands for a value in usage texts. A ``secret`` is sent in a header and shown to nobody.
     """
-    metadata = {"help": help, "flags": flags, "choices": choices, "between": between, "metavar": metavar}
-    return field(default=default, metadata=metadata)
+    metadata = {
+        "help": help, "flags": flags, "choices": choices, "between": between, "metavar": metavar, "secret": secret,
+    }  # fmt: skip
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,21 @@ class EntryOptions:
 
     host: str = option("127.0.0.1", "address to listen on")
     port: int = option(8000, "port to listen on; 0 takes a free one", between=(0, 65535))
-    api_key: str | None = option(None, "key that every request but /health must bear (better as LLMRT_API_KEY)")
+    api_key: str | None = option(
+        None, "key that every request but /health must bear (better as LLMRT_API_KEY)", secret=True
+    )
     tokenizer_threads: int = option(
         0, "threads that tokenize and render templates (0: from the CPU quota)", between=(0, 256)
     )
     max_num_queued_reqs: int = option(1024, "requests that may wait; more get 429", between=(1, 1 << 20))
     max_body_mb: int = option(16, "largest request body, MiB; larger ones get 413", between=(1, 1024))
+    max_bodies_mb: int = option(
+        256, "request bodies held at once, MiB, at least one of the largest; more get 429", between=(1, 1 << 20)
+    )
     max_connections: int = option(8192, "open connections; further ones wait", between=(1, 1 << 20))
+    keep_alive_timeout: float = option(
+        75.0, "seconds that an HTTP/1.1 connection is kept between two requests", between=(0.1, 86400)
+    )
     stall_timeout: float = option(
         60.0, "seconds that a client may leave its answer unread before it is aborted", between=(0.1, 86400)
     )
@@ -184,6 +195,7 @@ class Option:
     choices: tuple[str, ...] | None
     between: tuple[float, float] | None
     metavar: str
+    secret: bool
 
     @property
     def flag(self) -> str:
@@ -199,6 +211,8 @@ class Option:
         """What is wrong with a value of the right type, to follow the option's name; ``None`` when nothing is."""
         if value is None:
             return None
+        if self.secret and not _fits_a_header(value):
+            return "must be one or more visible ASCII characters, without spaces at the ends"
         if self.choices is not None and value not in self.choices:
             return f"must be one of {', '.join(self.choices)}, not {value!r}"
         if self.between is not None and not self.between[0] <= value <= self.between[1]:
@@ -236,7 +250,13 @@ def _options() -> Iterator[Option]:
                 choices=None if meta["choices"] is None else tuple(meta["choices"]),
                 between=meta["between"],
                 metavar=_metavar(item, arms[0] if arms else hints[item.name]),
+                secret=meta["secret"],
             )
+
+
+def _fits_a_header(text: str) -> bool:
+    """Whether clients can send the text in a header as it is: field values (RFC 9110, 5.5) are trimmed."""
+    return text != "" and text.isascii() and text.isprintable() and text == text.strip()
 
 
 def _metavar(item: dataclasses.Field[Any], kind: type) -> str:

@@ -170,8 +170,10 @@ def entry_config(config: Config, source: ModelSource, topology: Topology, descri
         "api_keys": [] if config.entry.api_key is None else [config.entry.api_key],
         "limits": {
             "max_body_bytes": config.entry.max_body_mb * MIB,
+            "max_bodies_bytes": max(config.entry.max_bodies_mb, config.entry.max_body_mb) * MIB,
             "max_connections": config.entry.max_connections,
             "max_requests": config.scheduler.max_num_seqs + config.entry.max_num_queued_reqs,
+            "keep_alive_timeout_s": config.entry.keep_alive_timeout,
             "stall_timeout_s": config.entry.stall_timeout,
             **patience,
         },
