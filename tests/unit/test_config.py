@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,9 @@ def values(option: Option) -> st.SearchStrategy[Any]:
         some: st.SearchStrategy[Any] = st.sampled_from(option.choices)
     elif option.kind is bool:
         some = st.booleans()
+    elif option.secret:
+        visible = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
+        some = st.text(visible, min_size=1) | st.builds("{} {}".format, st.text(visible, min_size=1), visible)
     elif option.kind is str:
         some = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
     else:
@@ -62,8 +66,9 @@ def parse(*arguments: str) -> dict[str, Any]:
 def test_the_yaml_form_reads_back_as_the_same_configuration(wanted: Config) -> None:
     plain = config.to_yaml(wanted)
     assert from_file(plain).config == wanted
-    commented = config.to_yaml(wanted, {option.name: "a # b: 'c'\n" for option in config.options()})
-    assert from_file(commented).config == wanted
+    public = dataclasses.replace(wanted, entry=dataclasses.replace(wanted.entry, api_key=None))
+    commented = config.to_yaml(public, {option.name: "a # b: 'c'\n" for option in config.options()})
+    assert from_file(commented).config == public
 
 
 @settings(deadline=None)
@@ -146,6 +151,8 @@ def test_the_model_is_a_group_and_an_option() -> None:
         ("port: 1\nport: 2", "server.yaml:2: port is set twice"),
         ("port: 1\nentry: {port: 2}", "server.yaml:2: entry.port is set already by"),
         ("max_num_seqs: 1\nmax_running_requests: 2", "max_running_requests is set already by"),
+        ("\nentry: 5", "server.yaml:2: entry is a group and must hold keys"),
+        ("scheduler: [max_num_seqs]", "server.yaml:1: scheduler is a group and must hold keys"),
         ("1: 2", "server.yaml:1: a key must be the name of an option"),
         ("- port", "must hold keys with values, not list"),
         ("a: [", "is not YAML"),
@@ -212,6 +219,41 @@ def test_check_prints_what_a_server_would_use(tmp_path: Path) -> None:
         entry=EntryOptions(port=9),
         scheduler=SchedulerOptions(max_num_seqs=3),
     )
+
+
+@pytest.mark.parametrize("key", ["", " ", " key", "key ", "two\nlines", "tab\t", "schlüssel", "\x7f"])
+def test_keys_that_no_client_could_send_are_refused(key: str) -> None:
+    complaint = "must be one or more visible ASCII characters, without spaces at the ends"
+    with pytest.raises(ConfigError, match=f"--api-key {complaint}"):
+        Config(entry=EntryOptions(api_key=key)).check()
+    with pytest.raises(SystemExit):
+        parse("--api-key", key)
+    with pytest.raises(ConfigError, match=f"server.yaml:1: api_key {complaint}"):
+        from_file(f"api_key: {json.dumps(key)}")
+    if key:
+        with pytest.raises(ConfigError, match=f"variable LLMRT_API_KEY {complaint}"):
+            config.resolve({}, {"LLMRT_API_KEY": key})
+
+
+@pytest.mark.parametrize("text", ["api_key: 86420", "api_key: [86420]", "api_key: '86420 '"])
+def test_complaints_do_not_tell_the_key(text: str) -> None:
+    with pytest.raises(ConfigError, match="api_key must be") as error:
+        from_file(text)
+    assert "86420" not in str(error.value)
+    assert "86420" not in repr(Config(entry=EntryOptions(api_key="86420")))
+
+
+def test_check_hides_the_key_and_the_dump_has_it() -> None:
+    checked = run("--check", LLMRT_API_KEY="open sesame")
+    assert checked.returncode == 0, checked.stderr
+    assert "sesame" not in checked.stdout + checked.stderr
+    # What is hidden must not become the key of whoever feeds it back.
+    with pytest.raises(ConfigError, match="api_key must be text"):
+        from_file(checked.stdout)
+    dumped = run("--dump-config", LLMRT_API_KEY="open sesame")
+    assert from_file(dumped.stdout).config.entry.api_key == "open sesame"
+    empty = run("--check", "--api-key", "")
+    assert empty.returncode == 2 and "--api-key: must be one or more visible ASCII characters" in empty.stderr
 
 
 def test_check_refuses_what_could_not_start(tmp_path: Path) -> None:

@@ -31,9 +31,13 @@ def parser(program: str) -> argparse.ArgumentParser:
     flags.add_argument("--config", metavar="FILE", help="YAML file with options (variable: LLMRT_CONFIG)")
     action = flags.add_mutually_exclusive_group()
     action.add_argument(
-        "--check", action="store_true", help="validate, print every option with where it was set, and end"
+        "--check",
+        action="store_true",
+        help="validate, print every option with where it was set, secrets hidden, and end",
     )
-    action.add_argument("--dump-config", action="store_true", help="print the options as a file for --config, and end")
+    action.add_argument(
+        "--dump-config", action="store_true", help="print the options as a file for --config, secrets included, and end"
+    )
     config.add_flags(flags)
     return flags
 

@@ -11,16 +11,25 @@ from llmrt.config.tree import Config, options
 
 _WIDE = 1 << 30
 
+HIDDEN = "[hidden]"
+"""Stands for a secret; no text in YAML, so that nobody's key becomes this when it is read back."""
+
 
 def to_yaml(config: Config, sources: Mapping[str, str] | None = None) -> str:
-    """All options by group; with ``sources`` each line says in a comment where its value came from."""
+    """All options by group, as a file for ``--config``.
+
+    With ``sources`` it is a form to look at: each line says in a comment where its value came from, and secrets are
+    :data:`HIDDEN`.
+    """
     lines: list[str] = []
     group = ""
     for option in options():
         if option.group != group:
             group = option.group
             lines.append(f"{group}:")
-        line = f"  {option.name}: {_scalar(config.get(option))}"
+        value = config.get(option)
+        shown = HIDDEN if option.secret and value is not None and sources is not None else _scalar(value)
+        line = f"  {option.name}: {shown}"
         lines.append(line if sources is None else f"{line:<44} # {_one_line(sources[option.name])}")
     return "\n".join(lines) + "\n"
 

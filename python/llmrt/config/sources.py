@@ -89,6 +89,8 @@ def _from_file(path: str, by_key: Mapping[str, Option]) -> dict[str, _Given]:
         group, _, name = key.rpartition(".")
         where = f"{path}:{line}: {key}"
         option = by_key.get(name.replace("-", "_"))
+        if option is None and key in groups():
+            raise ConfigError(f"{where} is a group and must hold keys")
         if option is None or group not in ("", option.group):
             raise ConfigError(f"{where} is unknown{_nearest(key, _known(group))}")
         if option.name in given:

@@ -35,7 +35,8 @@ def convert(option: Option, value: Any) -> Any:
         value = float(value)
     if type(value) is not option.kind:
         quote = "; put it in quotes" if option.kind is str and not isinstance(value, (dict, list)) else ""
-        raise ValueError(f"must be {_KINDS[option.kind]}, not {value!r}{quote}")
+        shown = type(value).__name__ if option.secret else repr(value)
+        raise ValueError(f"must be {_KINDS[option.kind]}, not {shown}{quote}")
     return _checked(option, value)
 
 
