@@ -1,6 +1,7 @@
 //! Text on its way in and out: tokenizer and its threads, incremental decoding, stop strings.
 
 pub mod decode;
+mod extent;
 mod from_gguf;
 pub mod pool;
 mod source;

@@ -18,6 +18,11 @@ use table::ByteTable;
 use utf8::Utf8Stream;
 use window::{Window, WindowState};
 
+/// Bytes of the longest token; none where tokens do not stand for fixed bytes.
+pub(crate) fn longest_bytes(tokenizer: &Tokenizer) -> Option<usize> {
+    ByteTable::new(tokenizer).map(|table| table.longest())
+}
+
 /// Decodes the tokens of any number of requests; built once per tokenizer.
 ///
 /// For one request, the text of all [`push`](Self::push)es and [`finish`](Self::finish) is the text of all its tokens.

@@ -56,6 +56,13 @@ impl ByteTable {
         let start = if id == 0 { 0 } else { self.ends[id - 1] };
         &self.bytes[start as usize..end as usize]
     }
+
+    /// Bytes of the longest token.
+    pub fn longest(&self) -> usize {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        let lengths = self.ends.iter().zip(starts).map(|(end, start)| end - start);
+        lengths.max().unwrap_or(0) as usize
+    }
 }
 
 /// A decoder that works token by token.

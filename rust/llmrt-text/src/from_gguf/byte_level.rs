@@ -7,7 +7,7 @@ use tokenizers::{
 };
 
 use super::{Vocabulary, affixes, inconsistent, pre_tokenizer::Recipe};
-use crate::tokenizer::{Affixes, TokenizerError};
+use crate::tokenizer::{Affixes, CACHED_WORDS, TokenizerError};
 
 pub(super) fn build(
     file: &GgufFile,
@@ -19,6 +19,7 @@ pub(super) fn build(
     let model = BPE::builder()
         .vocab_and_merges(ids, merges)
         .ignore_merges(recipe.ignore_merges)
+        .cache_capacity(CACHED_WORDS)
         .build()
         .map_err(inconsistent)?;
     let affixes = affixes(file, vocabulary, recipe.add_bos)?;

@@ -8,7 +8,7 @@ use tokenizers::{
 };
 
 use super::{TokenType, Vocabulary, affixes, inconsistent};
-use crate::tokenizer::{Affixes, TokenizerError};
+use crate::tokenizer::{Affixes, CACHED_WORDS, TokenizerError};
 
 /// Stands for a space inside tokens.
 const SPACE: &str = "\u{2581}";
@@ -30,7 +30,8 @@ pub(super) fn build(
     let mut model = BPE::builder()
         .vocab_and_merges(ids, merges)
         .fuse_unk(true)
-        .byte_fallback(true);
+        .byte_fallback(true)
+        .cache_capacity(CACHED_WORDS);
     if let Some(unknown) = unknown(file, vocabulary) {
         model = model.unk_token(unknown);
     }
