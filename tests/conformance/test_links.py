@@ -96,9 +96,11 @@ class TestRustOutbox:
             key = welcomed(router, sender)
             assert sender.ask("flood 100000", "sent") == "10"
             assert sender.ask("flood 100000", "sent") == "0"
+            sender.ask("abort 7", "sent")
             for step in range(10):
                 _, frame = router.until(wire.TextFrame)
                 assert isinstance(frame, wire.TextFrame) and frame.step == step
+            assert router.until(wire.Abort)[1] == wire.Abort([7])
             _, beat = router.until(wire.Heartbeat)
             assert isinstance(beat, wire.Heartbeat)
             router.send(beat, key)
@@ -260,6 +262,7 @@ class TestRustInbox:
                 outbox.send(frame)
             with pytest.raises(link.Full):
                 outbox.send(frame)
+            outbox.send(wire.Abort([7]))
             receiver.ask("resume", "done")
             drive([outbox], lambda _: _is_taken(outbox, frame))
             outbox.close("done")
