@@ -170,6 +170,7 @@ def test_a_stall_on_demand_is_noticed_and_passes() -> None:
             wait_for(lambda: health() == 200, "the engine to be back")
             assert pending.result()[-1] == "[DONE]"
         assert complete(mocked, max_tokens=4)["usage"]["completion_tokens"] == 4
+        assert mocked.log.count("ready after") == 1, mocked.log
     finally:
         mocked.stop()
 

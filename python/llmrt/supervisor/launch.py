@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from llmrt import cpus
+from llmrt import cpus, link
 from llmrt.config import Config, MockOptions
 from llmrt.engine.config import EngineConfig
 from llmrt.model_source import ModelSource
-from llmrt.supervisor.children import Child
+from llmrt.supervisor.children import Child, stop
 from llmrt.supervisor.errors import StartError
 from llmrt.topology import Topology
 
@@ -28,14 +29,13 @@ LOCAL_BUFFER = 256 * MIB
 
 def children(config: Config, source: ModelSource, topology: Topology) -> list[Child]:
     """Starts the scheduler's and the detokenizer's process."""
-    return [
-        engine(config, source, topology),
-        Child(
-            "the detokenizer",
-            "llmrt.detokenizer.process",
-            json.dumps(detokenizer_config(config, source, topology)).encode(),
-        ),
-    ]
+    with contextlib.ExitStack() as undo:
+        started = [engine(config, source, topology)]
+        undo.callback(stop, started)
+        told = json.dumps(detokenizer_config(config, source, topology)).encode()
+        started.append(Child("the detokenizer", "llmrt.detokenizer.process", told))
+        undo.pop_all()
+    return started
 
 
 def engine(config: Config, source: ModelSource, topology: Topology) -> Child:
@@ -50,13 +50,30 @@ def entry(config: Config, source: ModelSource, topology: Topology, listener: soc
     """Starts the entry worker inside this process, on a descriptor of its own for ``listener`` where there is one."""
     from llmrt._core import Entry
 
-    descriptor = None if listener is None else os.dup(listener.fileno())
-    try:
-        worker = Entry(json.dumps(entry_config(config, source, topology, descriptor)))
-        worker.start()
-    except (ValueError, RuntimeError, OSError) as error:
-        raise StartError(str(error)) from error
+    with contextlib.ExitStack() as undo:
+        descriptor = None
+        if listener is not None:
+            descriptor = os.dup(listener.fileno())
+            undo.callback(_close_if_open, descriptor, listener)
+        try:
+            worker = Entry(json.dumps(entry_config(config, source, topology, descriptor)))
+            worker.start()
+        except (ValueError, RuntimeError, OSError) as error:
+            raise StartError(str(error)) from error
+        undo.pop_all()
     return worker
+
+
+def _close_if_open(descriptor: int, listener: socket.socket) -> None:
+    """A worker that fails to start may have taken its descriptor, and closed it, or not."""
+    with contextlib.suppress(OSError):
+        if os.path.sameopenfile(descriptor, listener.fileno()):
+            os.close(descriptor)
+
+
+def link_options(config: Config) -> link.LinkOptions:
+    """How the links of this process behave; as :func:`_link` tells the others."""
+    return link.LinkOptions(heartbeat=HEARTBEAT, silence=config.process.step_deadline)
 
 
 def max_model_len(config: Config, source: ModelSource) -> int:

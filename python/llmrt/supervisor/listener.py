@@ -18,8 +18,8 @@ def listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except socket.gaierror as error:
-        raise StartError(f"--host {host}: {error.strerror}") from error
+    except (socket.gaierror, UnicodeError) as error:
+        raise StartError(f"--host {host}: {getattr(error, 'strerror', 'no name of a host')}") from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

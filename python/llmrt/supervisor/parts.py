@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+GOODBYE = 1.0
+"""Seconds in which the entry tells its clients that the server ends."""
+
 
 class Parts:
     """A core and a detokenizer as processes, an entry worker inside this one, and the control link to them.
@@ -49,16 +52,16 @@ class Parts:
 
         Raises :class:`~llmrt.supervisor.errors.StartError` for what the user can mend.
         """
-        with topology.RuntimeDirectory() as self.directory:
+        with contextlib.ExitStack() as ending:
+            self.directory = ending.enter_context(topology.RuntimeDirectory())
             self.table = topology.build(self.directory.path)
-            self._control = link.Inbox(self.table.control)
-            try:
-                self.children = launch.children(self.config, self.source, self.table)
-                self.entry = launch.entry(self.config, self.source, self.table, listener)
-                yield
-            finally:
-                children.stop(self.children)
-                self._control.close("the server ends")
+            self._control = link.Inbox(self.table.control, options=launch.link_options(self.config))
+            ending.callback(self._control.close, "the server ends")
+            self.children = launch.children(self.config, self.source, self.table)
+            ending.callback(children.stop, self.children)
+            self.entry = launch.entry(self.config, self.source, self.table, listener)
+            ending.callback(self._end_entry)
+            yield
 
     def processes(self) -> dict[str, int]:
         """Process ids of the parts; the entry worker lives in the supervisor's."""
@@ -69,9 +72,10 @@ class Parts:
         """Has ``poller`` wake for the control link; then call :meth:`wait` with it."""
         self._control.register(poller)
 
-    def wait(self, poller: zmq.Poller) -> None:
-        """Sleeps until something happens, then takes what the control link has."""
-        link.poll(poller, [self._control], self._until_start_deadline())
+    def wait(self, poller: zmq.Poller, timeout: float | None = None) -> None:
+        """Sleeps until something happens, at most ``timeout`` seconds, then takes what the control link has."""
+        limits = [limit for limit in (timeout, self._until_start_deadline()) if limit is not None]
+        link.poll(poller, [self._control], min(limits, default=None))
         for event in self._control.receive():
             self._notice(event)
             if isinstance(event, link.Received) and isinstance(event.message, wire.Call):
@@ -86,10 +90,15 @@ class Parts:
             return f"the model did not load in {self.config.process.start_timeout:g} s (--start-timeout)"
         return None
 
+    def crash(self) -> str | None:
+        """How a process failed; one that has ended by itself and well did not."""
+        return next((child.ended() for child in self.children if child.process.poll()), None)
+
     def _notice(self, event: link.InboxEvent) -> None:
         if isinstance(event, link.Joined):
             _log.debug("%s %d has joined", event.hello.role, event.hello.index)
-            if event.hello.role == "scheduler":
+            # One that was silent for too long joins again.
+            if event.hello.role == "scheduler" and not self.core_is_up:
                 self.core_is_up = True
                 _log.info("ready after %.1f s", time.monotonic() - self.began)
         elif isinstance(event, link.Left):
@@ -104,6 +113,11 @@ class Parts:
             reply = wire.Reply(call.call, False, f"the supervisor has no method {call.method!r}; it has stats")
         with contextlib.suppress(link.NotReady, link.Full):
             self._control.send(peer, reply)
+
+    def _end_entry(self) -> None:
+        """Ends the entry worker where nobody has; requests that are still open are told."""
+        self.entry.shutdown(0.0)
+        self.entry.wait(GOODBYE)
 
     def _until_start_deadline(self) -> float | None:
         if self.core_is_up:

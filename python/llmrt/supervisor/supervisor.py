@@ -12,11 +12,11 @@ from llmrt.config import Config
 from llmrt.process.signals import Signals
 from llmrt.supervisor import facts
 from llmrt.supervisor.listener import listen, url_of
-from llmrt.supervisor.parts import Parts
+from llmrt.supervisor.parts import GOODBYE, Parts
 
 FAILURE = 1
-GOODBYE = 1.0
-"""Seconds in which the entry tells its clients that the server ends."""
+LOOK_EVERY = 0.05
+"""Seconds between two looks at whether the entry has ended; it cannot be polled for."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,8 +58,8 @@ class Supervisor:
         poller.register(signals.fileno(), zmq.POLLIN)
         while True:
             parts.wait(poller)
-            if {signal.SIGINT, signal.SIGTERM} & set(signals.take()):
-                return self._drain(signals, parts)
+            if _asked_to_end(signals):
+                return self._drain(signals, parts, poller)
             fault = parts.fault()
             if fault is not None:
                 return self._give_up(parts, fault)
@@ -72,17 +72,26 @@ class Supervisor:
         parts.entry.wait(2 * GOODBYE)
         return FAILURE
 
-    def _drain(self, signals: Signals, parts: Parts) -> int:
-        """Lets running requests end; a second signal ends the wait at once."""
+    def _drain(self, signals: Signals, parts: Parts, poller: zmq.Poller) -> int:
+        """Lets running requests end; a second signal ends the wait at once, and so does a fault."""
         patience = self.config.entry.shutdown_timeout
         _log.info("draining for up to %g s; signal again to stop now", patience)
         parts.entry.shutdown(patience)
-        while not parts.entry.wait(0.05):
-            if {signal.SIGINT, signal.SIGTERM} & set(signals.take()):
+        while True:
+            fault = parts.fault()
+            over = parts.entry.wait(0.0)
+            # Where all processes are told to end at once, those that did are missed by open requests only.
+            if over:
+                fault = parts.crash()
+            if fault is not None:
+                return self._give_up(parts, fault)
+            if over:
+                return 0
+            parts.wait(poller, LOOK_EVERY)
+            if _asked_to_end(signals):
                 _log.warning("stopping now")
-                parts.entry.shutdown(0.0)
-                parts.entry.wait(GOODBYE)
-                break
-            if (fault := parts.fault()) is not None:
-                parts.entry.core_down(fault)
-        return 0
+                return 0
+
+
+def _asked_to_end(signals: Signals) -> bool:
+    return bool({signal.SIGINT, signal.SIGTERM} & set(signals.take()))
