@@ -104,7 +104,11 @@ class RuntimeDirectory:
 
     def __init__(self, base: Path | None = None) -> None:
         self.path = _make_directory(base)
-        self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError:
+            self.path.rmdir()
+            raise
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._finalizer = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
 

@@ -14,7 +14,7 @@ import zmq
 from llmrt import model_source, topology
 from llmrt.config import Config
 from llmrt.llm.answer import RequestError, lost
-from llmrt.supervisor.errors import StartError
+from llmrt.supervisor.errors import StartError, preparing
 from llmrt.supervisor.parts import Parts
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Engine:
         self._changed = threading.Condition()
         self._listens = False
         self._over: BaseException | str | None = None
-        topology.sweep()
+        with preparing():
+            topology.sweep()
         self._thread = threading.Thread(target=self._run, name="llmrt-llm", daemon=True)
         self._thread.start()
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from llmrt.supervisor.errors import StartError
+from llmrt.supervisor.errors import StartError, preparing
 
 BACKLOG = 4096
 # A larger buffer keeps big bodies on fresh connections from stalling for a delayed acknowledgement.
@@ -18,9 +18,10 @@ def listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except (socket.gaierror, UnicodeError) as error:
+    except (socket.gaierror, ValueError) as error:
         raise StartError(f"--host {host}: {getattr(error, 'strerror', 'no name of a host')}") from error
-    listener = socket.socket(family, kind, protocol)
+    with preparing():
+        listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)

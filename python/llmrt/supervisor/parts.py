@@ -18,6 +18,7 @@ from llmrt.config import Config
 from llmrt.model_source import ModelSource
 from llmrt.supervisor import children, launch
 from llmrt.supervisor.children import Child
+from llmrt.supervisor.errors import preparing
 
 if TYPE_CHECKING:
     from llmrt._core import Entry
@@ -53,15 +54,19 @@ class Parts:
         Raises :class:`~llmrt.supervisor.errors.StartError` for what the user can mend.
         """
         with contextlib.ExitStack() as ending:
-            self.directory = ending.enter_context(topology.RuntimeDirectory())
-            self.table = topology.build(self.directory.path)
-            self._control = link.Inbox(self.table.control, options=launch.link_options(self.config))
-            ending.callback(self._control.close, "the server ends")
-            self.children = launch.children(self.config, self.source, self.table)
-            ending.callback(children.stop, self.children)
-            self.entry = launch.entry(self.config, self.source, self.table, listener)
-            ending.callback(self._end_entry)
+            with preparing():
+                self._start(ending, listener)
             yield
+
+    def _start(self, ending: contextlib.ExitStack, listener: socket.socket | None) -> None:
+        self.directory = ending.enter_context(topology.RuntimeDirectory())
+        self.table = topology.build(self.directory.path)
+        self._control = link.Inbox(self.table.control, options=launch.link_options(self.config))
+        ending.callback(self._control.close, "the server ends")
+        self.children = launch.children(self.config, self.source, self.table)
+        ending.callback(children.stop, self.children)
+        self.entry = launch.entry(self.config, self.source, self.table, listener)
+        ending.callback(self._end_entry)
 
     def processes(self) -> dict[str, int]:
         """Process ids of the parts; the entry worker lives in the supervisor's."""

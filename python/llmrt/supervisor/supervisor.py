@@ -11,6 +11,7 @@ from llmrt import __version__, logs, model_source, topology
 from llmrt.config import Config
 from llmrt.process.signals import Signals
 from llmrt.supervisor import facts
+from llmrt.supervisor.errors import preparing
 from llmrt.supervisor.listener import listen, url_of
 from llmrt.supervisor.parts import GOODBYE, Parts
 
@@ -34,8 +35,9 @@ class Supervisor:
         """
         logs.setup("supervisor", self.config.log.log_level, self.config.log.log_format)
         source = model_source.resolve(self.config.model.model)
-        topology.sweep()
-        signals = Signals()
+        with preparing():
+            topology.sweep()
+            signals = Signals()
         try:
             parts = Parts(self.config, source)
             with listen(self.config.entry.host, self.config.entry.port) as listener, parts.started(listener):
@@ -50,7 +52,8 @@ class Supervisor:
 
     def _publish(self, parts: Parts, url: str) -> None:
         name = self.config.model.served_model_name or parts.source.name
-        facts.publish(parts.directory.path, facts.Facts(__version__, url, name, parts.processes(), parts.table))
+        with preparing():
+            facts.publish(parts.directory.path, facts.Facts(__version__, url, name, parts.processes(), parts.table))
 
     def _watch(self, signals: Signals, parts: Parts) -> int:
         poller = zmq.Poller()
