@@ -84,6 +84,8 @@ class FakeRanks:
         self.computed = 0
         self.fail_steps = 0
         self.fail_early = False
+        self.overflows: set[tuple[int, int]] = set()
+        """First token of a prompt and position whose numbers are not finite."""
 
     def load(self) -> ExecutorInfo:
         return self.info
@@ -107,8 +109,11 @@ class FakeRanks:
         if self.fail_steps:
             self._fail()
         sampled = []
-        for slot, begin, count, sample in zip(slots, begins, counts, plan.sample, strict=True):
+        failed = []
+        for row, (slot, begin, count, sample) in enumerate(zip(slots, begins, counts, plan.sample, strict=True)):
             state = self.slots[slot]
+            if any((state.tokens[0], position) in self.overflows for position in range(begin, begin + count)):
+                failed.append(row)
             self._compute(slot, state, begin, begin + count)
             assert bool(sample) == (begin + count == len(state.tokens)), "samples exactly where the tokens end"
             if sample:
@@ -117,7 +122,7 @@ class FakeRanks:
                 state.hash(token)
                 sampled.append(token)
         self.rows += len(slots)
-        self.results.append(StepResult(plan.step, wire.u32(sampled)))
+        self.results.append(StepResult(plan.step, wire.u32(sampled), failed))
 
     def _fail(self) -> None:
         self.fail_steps -= 1

@@ -34,13 +34,14 @@ class Sequence:
 
 
 class Driver:
-    """Gives out slots and pages, builds plans and runs them; ``plans`` keeps every plan."""
+    """Gives out slots and pages, builds plans and runs them; ``plans`` and ``results`` keep every one."""
 
     def __init__(self, runner: Runs, pages: list[int]) -> None:
         self._runner = runner
         self._pages = list(pages)
         self._freed: list[int] = []
         self.plans: list[StepPlan] = []
+        self.results: list[StepResult] = []
 
     def add(
         self, slot: int, prompt: list[int], sampling: Sampling = GREEDY, generated: list[int] | None = None
@@ -80,7 +81,8 @@ class Driver:
         )
         self._freed = []
         self.plans.append(plan)
-        tokens = iter(u32s(self._runner.execute(plan).tokens))
+        self.results.append(self._runner.execute(plan))
+        tokens = iter(u32s(self.results[-1].tokens))
         for (sequence, count), sampled in zip(rows, samples, strict=True):
             sequence.computed += count
             if sampled:

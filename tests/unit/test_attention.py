@@ -106,3 +106,30 @@ def test_a_single_row_is_the_same_wherever_its_pages_lie() -> None:
     in_one_run, scattered = histories(shapes, True)[0], histories(shapes, False)[0]
     scattered.q, scattered.k, scattered.v = in_one_run.q, in_one_run.k, in_one_run.v
     assert torch.equal(attend([in_one_run]), attend([scattered]))
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+@pytest.mark.parametrize("held", [0, 20])
+@pytest.mark.parametrize("count", [1, 21])
+def test_what_is_not_finite_shows_in_its_own_row_and_can_be_cleared(number: float, held: int, count: int) -> None:
+    """The runner looks at results alone, and counts on both."""
+    pages = np.array([[1, 2, 3]])
+    cache = KVCache(2, KV_HEADS, 9, PAGE, DIM)
+    backend = TorchSdpa(cache)
+    generator = torch.Generator().manual_seed(4)
+    q, k, v = (torch.randn(count, n, DIM, generator=generator) for n in (KV_HEADS * GROUP, KV_HEADS, KV_HEADS))
+    plan = backend.plan(Sequences(np.array([held]), np.array([count]), pages))
+    # A key that is infinite hides from the queries that point away from it, but a norm or rotation makes it NaN.
+    for poisoned in (k, v) if number != number else (v,):
+        clean = poisoned.clone()
+        poisoned[-1, :, 3] = number
+        for layer in range(2):
+            out = backend.forward(layer, q, k, v, plan)
+        assert not out[-1].view(-1, DIM)[:, 3].isfinite().any(), "every head of the row shows it"
+        poisoned.copy_(clean)
+    assert not all(memory.isfinite().all() for memory in (*cache.k, *cache.v))
+    backend.clear(np.array([count - 1]), plan)
+    assert all(memory.isfinite().all() for memory in (*cache.k, *cache.v))
+    place = PAGE + held + count - 1
+    assert not any(memory[:, place].any() for memory in (*cache.k, *cache.v))
+    assert count == 1 or all(memory[:, place - 1].any() for memory in (*cache.k, *cache.v))

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from llmrt.model_source import resolve
 from llmrt.runner.executor import InlineExecutor
@@ -157,6 +159,86 @@ def test_results_come_in_the_order_of_the_plans(executor: InlineExecutor, driver
     ]
     with pytest.raises(RuntimeError, match="no step"):
         executor.collect()
+
+
+DAMAGED = 4093
+"""A token of the poisoned prompts, and of no other; its embedding is broken there."""
+
+
+@pytest.fixture
+def damage(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    embedding = runner._decoder._embedding
+    weight = embedding._weight.clone()
+    weight[DAMAGED, 5] = torch.nan
+    monkeypatch.setattr(embedding, "_weight", weight)
+    yield
+
+
+def cache_is_finite(runner: ModelRunner) -> bool:
+    cache = runner._backend._cache
+    return all(bool(memory.isfinite().all()) for memory in (*cache.k, *cache.v))
+
+
+@pytest.mark.parametrize("chunk", [1 << 30, 7])
+@pytest.mark.usefixtures("damage")
+def test_a_row_that_overflows_fails_alone(
+    runner: ModelRunner, driver: Driver, prompts: dict[str, list[int]], chunk: int
+) -> None:
+    names = ["story", "science"]
+    assert not any(DAMAGED in prompts[name] for name in names)
+    expected = []
+    for name in names:
+        sequence = driver.add(3, prompts[name])
+        expected += driver.run([sequence], TOKENS)
+        driver.free(sequence)
+    batch = [driver.add(0, prompts["story"]), driver.add(1, [5] * 9 + [DAMAGED]), driver.add(2, prompts["science"])]
+    first = len(driver.results)
+    driver.step([(s, min(chunk, len(s.tokens))) for s in batch])
+    driver.step([(s, min(chunk, len(s.tokens) - s.computed)) for s in batch])
+    assert [result.failed for result in driver.results[first:]] == ([[], [1]] if chunk == 7 else [[1], []])
+    assert cache_is_finite(runner)
+    assert driver.run([batch[0], batch[2]], TOKENS, chunk) == expected
+
+
+@pytest.mark.usefixtures("damage")
+def test_a_failed_request_leaves_nothing_to_the_next_owner_of_its_pages(
+    runner: ModelRunner, driver: Driver, prompts: dict[str, list[int]]
+) -> None:
+    fresh = driver.add(2, prompts["chat_short"])
+    expected = driver.run([fresh], TOKENS)
+    driver.free(fresh)
+    poisoned = driver.add(3, [DAMAGED] * 10 * PAGE)
+    for _ in range(3):
+        driver.step([(poisoned, min(70, len(poisoned.tokens) - poisoned.computed))])
+        assert driver.results[-1].failed == [0]
+    driver.free(poisoned)
+    again = driver.add(4, prompts["chat_short"])
+    assert driver.run([again], TOKENS) == expected
+    assert set(again.pages) <= set(poisoned.pages), "the test means to use the same pages"
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
+def test_logits_that_are_not_finite_fail_their_row_alone(
+    runner: ModelRunner,
+    driver: Driver,
+    prompts: dict[str, list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    sampling: Sampling,
+) -> None:
+    expected = driver.run([driver.add(0, prompts["story"], sampling)], 1)
+    whole = runner._logits
+
+    def broken(*arguments: Any) -> torch.Tensor:
+        logits = whole(*arguments)
+        assert len(logits) == 2
+        logits[1, 9] = torch.inf
+        return logits
+
+    monkeypatch.setattr(runner, "_logits", broken)
+    rows = [driver.add(1, prompts["story"], sampling), driver.add(2, prompts["science"], sampling)]
+    driver.step([(s, len(s.tokens)) for s in rows])
+    assert driver.results[-1].failed == [1]
+    assert rows[0].generated == expected[0]
 
 
 START = SlotStart(0, 2, u32([5, 6]), GREEDY)

@@ -18,7 +18,7 @@ from llmrt.cache.pages import PAGE_SIZE
 from llmrt.scheduler import plan as plans
 from llmrt.scheduler.plan import ExecutorInfo, StepPlan, StepResult
 from llmrt.scheduler.policy import POLICIES
-from llmrt.scheduler.scheduler import Scheduler
+from llmrt.scheduler.scheduler import NOT_FINITE, Scheduler
 from tests.support.fake_ranks import FakeRanks
 from tests.support.scheduler_harness import VOCAB, Engine
 
@@ -168,6 +168,7 @@ def test_the_pool_bounds_the_context() -> None:
         ({"prompt": [1], "max_tokens": 0}, "max_tokens must be"),
         ({"prompt": [1], "temperature": math.nan}, "temperature must be"),
         ({"prompt": [1], "repetition_penalty": 0.0}, "repetition_penalty must be"),
+        ({"prompt": [1], "repetition_penalty": 1000000.1}, "between 1e-06 and 1e+06, not 1000000.1"),
         ({"prompt": [1], "seed": 1 << 64}, "seed must be"),
         ({"prompt": [1] * 300}, "the prompt has 300 tokens"),
     ],
@@ -563,3 +564,45 @@ def test_a_preempted_request_waits_for_tokens_in_flight() -> None:
         engine.read(engine.scheduler.update(engine.ranks.collect()))
     engine.run()
     engine.check(second)
+
+
+# Rows that fail alone
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("position", [5, 70, 101], ids=["in a chunk", "in the last chunk", "while it generates"])
+def test_a_row_that_is_not_finite_ends_its_request_alone(depth: int, position: int) -> None:
+    engine = Engine(depth=depth, max_num_batched_tokens=48)
+    poisoned = [40, *prompt(95)]
+    ranks_of(engine).overflows.add((40, position))
+    others = [engine.submit(prompt(30, stem), max_tokens=20, ignore_eos=True) for stem in (1, 2)]
+    bad = engine.submit(poisoned, max_tokens=30, ignore_eos=True)
+    engine.run()
+    for id in others:
+        engine.check(id)
+    story = engine.stories[bad]
+    assert story.outcome == wire.Outcome(wire.ERROR, status=500, message=NOT_FINITE)
+    assert story.tokens == engine.expected(bad)[: max(0, position - 95)], "tokens before the failure were good"
+    assert engine.scheduler.stats()["requests_error_total"] == 1
+    engine.check_empty()
+    # What was computed before may be used again, the page that failed and those after it may not.
+    ranks_of(engine).overflows.clear()
+    again = engine.submit(poisoned, max_tokens=3, ignore_eos=True)
+    engine.run()
+    first = engine.check(again).first
+    assert first is not None and first.cached_tokens <= position // PAGE_SIZE * PAGE_SIZE
+    engine.check_empty()
+
+
+def test_a_failed_row_that_is_not_in_the_step_is_an_error() -> None:
+    engine = Engine()
+    engine.submit(prompt(9), max_tokens=3)
+    plan = engine.scheduler.schedule()
+    assert plan is not None
+    with pytest.raises(ValueError, match=r"rows \[1\] failed, but the step has 1"):
+        engine.scheduler.update(StepResult(plan.step, wire.u32([5]), [1]))
+
+
+def test_failed_rows_survive_the_wire() -> None:
+    result = StepResult(3, wire.u32([5, 6]), [1])
+    assert plans.decode_result(plans.encode(result)) == result

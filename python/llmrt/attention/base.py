@@ -58,3 +58,10 @@ class AttentionBackend(Protocol):
         ``q`` is ``[rows, num_heads, head_dim]``, ``k`` and ``v`` are ``[rows, num_kv_heads, head_dim]``; rows beyond
         those of ``plan`` are padding, which is neither stored nor attended. Gives ``[rows, num_heads * head_dim]``.
         """
+
+    def clear(self, rows: Ints, plan: Any) -> None:
+        """Sets what all layers stored for these rows of ``plan`` to zeros.
+
+        Attention may read places behind the end of a sequence and weigh them with 0, which hides any number but a
+        NaN or an infinity. So none may stay behind when a page goes to somebody else.
+        """

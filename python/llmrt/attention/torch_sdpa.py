@@ -114,6 +114,12 @@ class TorchSdpa:
             out[span].view(shape).copy_(attended.permute(2, 0, 1, 3))
         return out.flatten(1)
 
+    def clear(self, rows: Ints, plan: SdpaPlan) -> None:
+        """See the protocol."""
+        places = plan.write[torch.from_numpy(rows)]
+        for memory in (*self._cache.k, *self._cache.v):
+            memory.index_fill_(1, places, 0)
+
     def _read(self, memory: torch.Tensor, keys: _Keys) -> torch.Tensor:
         """``[sequences, kv_heads, length, head_dim]``."""
         if keys.start is not None:

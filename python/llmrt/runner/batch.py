@@ -16,15 +16,16 @@ from llmrt.scheduler.plan import PAGE_SIZE, StepPlan
 class Batch:
     """Arrays of one step.
 
-    ``ids``, ``positions`` and ``exact`` (the token belongs to a prompt) have one entry a row, in the order of
-    ``sequences``. The other arrays have one entry for each sequence that is sampled, those whose last token is
-    generated first: ``last`` (its last row), ``last_exact``, ``slots``, ``next_positions`` (where the sampled token
-    goes) and ``order`` (its place in the result).
+    ``ids``, ``positions``, ``exact`` (the token belongs to a prompt) and ``origin`` (the row of the plan that it comes
+    from) have one entry a row, in the order of ``sequences``. The other arrays have one entry for each sequence that is
+    sampled, those whose last token is generated first: ``last`` (its last row), ``last_exact``, ``slots``,
+    ``next_positions`` (where the sampled token goes) and ``order`` (its place in the result).
     """
 
     ids: Ints
     positions: Ints
     exact: npt.NDArray[np.bool_]
+    origin: Ints
     sequences: Sequences
     last: Ints
     last_exact: npt.NDArray[np.bool_]
@@ -59,6 +60,7 @@ def build(plan: StepPlan, table: SlotTable) -> Batch | None:
         ids=table.tokens[owner, positions].astype(np.int64),
         positions=positions,
         exact=positions < table.prompts[owner],
+        origin=np.repeat(order, count[order]),
         sequences=Sequences(begin[order], count[order], pages),
         last=last[sample][by_role],
         last_exact=last_exact[by_role],

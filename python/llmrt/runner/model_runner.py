@@ -79,15 +79,20 @@ class ModelRunner:
         batch = batching.build(plan, self._slots)
         if batch is None:
             return StepResult(plan.step, b"")
-        hidden = self._hidden(batch.ids, batch.positions, batch.exact, batch.sequences)
+        hidden, overflown = self._hidden(batch.ids, batch.positions, batch.exact, batch.sequences)
+        failed = {*batch.origin[overflown].tolist()}
         if not batch.last.size:
-            return StepResult(plan.step, b"")
+            return StepResult(plan.step, b"", sorted(failed))
         logits = self._logits(hidden, batch.last, batch.last_exact)
+        overflown = _not_finite(logits)
+        if overflown.size:
+            failed.update(batch.origin[batch.last[overflown]].tolist())
+            logits[torch.from_numpy(overflown)] = 0
         tokens = self._sampler.sample(logits, batch.slots, batch.next_positions).numpy()
         self._slots.append(batch.slots, batch.next_positions, tokens)
         in_plan_order = np.empty(len(tokens), "<u4")
         in_plan_order[batch.order] = tokens
-        return StepResult(plan.step, in_plan_order.tobytes())
+        return StepResult(plan.step, in_plan_order.tobytes(), sorted(failed))
 
     @torch.inference_mode()
     def logits(self, tokens: list[int], pages: list[int]) -> torch.Tensor:
@@ -99,7 +104,7 @@ class ModelRunner:
             raise ValueError(f"{len(tokens)} tokens do not fit {len(pages)} pages of {PAGE_SIZE}")
         sequences = Sequences(np.zeros(1, np.int64), np.array([len(tokens)]), np.array([pages], np.int64))
         exact = np.ones(len(tokens), np.bool_)
-        hidden = self._hidden(np.array(tokens, np.int64), np.arange(len(tokens)), exact, sequences)
+        hidden, _ = self._hidden(np.array(tokens, np.int64), np.arange(len(tokens)), exact, sequences)
         return self._logits(hidden, np.arange(len(tokens)), exact)
 
     def _update_slots(self, plan: StepPlan) -> None:
@@ -112,15 +117,30 @@ class ModelRunner:
         for grant in plan.grants:
             self._slots.grant(grant)
 
-    def _hidden(self, ids: Ints, positions: Ints, exact: Bools, sequences: Sequences) -> torch.Tensor:
+    def _hidden(self, ids: Ints, positions: Ints, exact: Bools, sequences: Sequences) -> tuple[torch.Tensor, Ints]:
+        """Hidden states, and which of their rows are not finite; the latter leave nothing in the KV memory."""
+        number = len(ids)
         rows = segments(exact, self._kernels)
-        padding = (0, rows[-1].computed - len(ids))
+        padding = (0, rows[-1].computed - number)
         plan = self._backend.plan(sequences)
         ids, positions = np.pad(ids, padding), np.pad(positions, padding)
-        return self._decoder.hidden(torch.from_numpy(ids), torch.from_numpy(positions), plan, rows)
+        hidden = self._decoder.hidden(torch.from_numpy(ids), torch.from_numpy(positions), plan, rows)
+        # A NaN or an infinity in any layer's keys or values reaches the row's own hidden state, so one look is enough.
+        overflown = _not_finite(hidden[:number])
+        if overflown.size:
+            self._backend.clear(overflown, plan)
+        return hidden, overflown
 
     def _logits(self, hidden: torch.Tensor, chosen: Ints, exact: Bools) -> torch.Tensor:
         rows = segments(exact, self._kernels)
         padding = (0, rows[-1].computed - len(chosen))
         chosen_rows = hidden.index_select(0, torch.from_numpy(np.pad(chosen, padding)))
         return self._decoder.logits(chosen_rows, rows)[: len(chosen)]
+
+
+def _not_finite(x: torch.Tensor) -> Ints:
+    """The rows of ``x`` ``[rows, width]`` that hold a NaN or an infinity."""
+    # A sum of finite numbers that overflows only costs the closer look.
+    if bool(x.sum().isfinite()):
+        return np.empty(0, np.int64)
+    return np.flatnonzero(~x.isfinite().all(1).numpy())

@@ -58,10 +58,15 @@ class StepPlan(msgspec.Struct, array_like=True):
 
 
 class StepResult(msgspec.Struct, array_like=True):
-    """``tokens`` (u32 column): the sampled token of each row with ``sample`` set, in row order."""
+    """``tokens`` (u32 column): the sampled token of each row with ``sample`` set, in row order.
+
+    ``failed``: the rows, counted among all of the plan, whose numbers were not finite. Neither their tokens nor the
+    pages they have written mean anything; other rows are not touched by them.
+    """
 
     step: int
     tokens: bytes
+    failed: list[int] = []
 
 
 class ExecutorInfo(msgspec.Struct, array_like=True):

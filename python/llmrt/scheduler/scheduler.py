@@ -35,6 +35,9 @@ from llmrt.scheduler.stats import Counters
 
 log = logging.getLogger(__name__)
 
+NOT_FINITE = "the model's numbers were not finite for this request (they overflowed, or its weights are damaged)"
+"""What a client reads whose row failed alone."""
+
 
 class Scheduler:
     """Owns requests, queue, batch, pages and prefix cache. Single-threaded; never blocks."""
@@ -287,7 +290,7 @@ class Scheduler:
     def update(self, result: StepResult) -> wire.TokenFrame | None:
         """Reads the results of the oldest launched step; returns what there is to tell the detokenizer.
 
-        Raises ``ValueError`` when the result is not of that step.
+        Raises ``ValueError`` when the result is not of that step. Requests whose rows failed end with an error.
         """
         step, rows = self._launched.popleft() if self._launched else (0, Rows())
         tokens = wire.u32s(result.tokens)
@@ -295,6 +298,8 @@ class Scheduler:
             raise ValueError(
                 f"step {step} samples {len(rows.sampled)} tokens, the result is {len(tokens)} of step {result.step}"
             )
+        if result.failed:
+            self._end_failed(rows, result.failed)
         for request, computed, admissions in rows.chunks:
             if request.slot != NO_SLOT and request.admissions == admissions:
                 self._publish(request, computed)
@@ -311,6 +316,14 @@ class Scheduler:
                 self._consider(request, token)
         self.counters.generated_tokens += len(out)
         return self._take_frame(step)
+
+    def _end_failed(self, rows: Rows, failed: list[int]) -> None:
+        requests = [*rows.sampled, *(request for request, _, _ in rows.chunks)]
+        if not 0 <= min(failed) <= max(failed) < len(requests):
+            raise ValueError(f"rows {failed} failed, but the step has {len(requests)}")
+        ids = [requests[row].id for row in failed]
+        log.error("%s: %s", NOT_FINITE, ", ".join(f"{id:016x}" for id in ids))
+        self._end(ids, wire.Outcome(wire.ERROR, status=500, message=NOT_FINITE))
 
     def take_frame(self) -> wire.TokenFrame | None:
         """What there is to tell the detokenizer outside of a step: requests that ended while none ran."""
