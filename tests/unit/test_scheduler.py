@@ -606,3 +606,13 @@ def test_a_failed_row_that_is_not_in_the_step_is_an_error() -> None:
 def test_failed_rows_survive_the_wire() -> None:
     result = StepResult(3, wire.u32([5, 6]), [1])
     assert plans.decode_result(plans.encode(result)) == result
+
+
+def test_a_pool_below_the_longest_sequence_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    engine = Engine(num_pages=5, max_model_len=64 + 1)
+    assert engine.scheduler.limits.max_model_len == 65 and not caplog.records
+    engine = Engine(num_pages=5, max_model_len=66)
+    assert engine.scheduler.limits.max_model_len == 65
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "hold 64 tokens, fewer than max_model_len (66): the longest sequence is 65" in record.getMessage()

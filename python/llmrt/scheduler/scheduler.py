@@ -64,6 +64,14 @@ class Scheduler:
         pool = PagePool(info.num_pages)
         # The last token of a sequence is never computed, so it needs no room.
         capacity = pool.total * PAGE_SIZE + 1
+        if capacity < info.max_model_len:
+            log.warning(
+                "the KV pages hold %d tokens, fewer than max_model_len (%d): the longest sequence is %d tokens; "
+                "raise the KV cache size or lower max_model_len",
+                pool.total * PAGE_SIZE,
+                info.max_model_len,
+                capacity,
+            )
         self.limits = Limits(
             max_model_len=min(info.max_model_len, capacity),
             vocab_size=info.vocab_size,
