@@ -88,3 +88,20 @@ def test_a_runtime_directory_that_is_too_deep(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["a" * 70, "no host", "256.1.1.1"])
 def test_hosts_that_are_none(runtime: Path, host: str) -> None:
     is_clean(start(runtime, "--engine", "mock", "--host", host), runtime, f"--host {host}: ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--kv-cache-memory", "0.00001"], "the KV cache of 10738 bytes is too small; raise the KV cache size"),
+        (["--kv-cache-memory", "1e-12"], "the KV cache of 1 bytes is too small; raise the KV cache size"),
+    ],
+)
+def test_the_last_line_says_why_the_model_did_not_load(runtime: Path, flags: list[str], reason: str) -> None:
+    done = start(runtime, *flags)
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert re.match(r"\d{4}-\d\d-\d\dT[0-9:.]+Z ERROR supervisor: the scheduler ended with exit code 1: ", last)
+    assert reason in last and last.endswith("; the server ends")
+    assert "ready after" not in done.stderr and "Traceback" not in done.stderr
+    assert not left_of(runtime)

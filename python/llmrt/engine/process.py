@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llmrt import link, logs, model_source
+from llmrt.engine import farewell
 from llmrt.engine.config import EngineConfig
 from llmrt.engine.loop import EngineError, EngineLoop
 from llmrt.model_config import ModelError
@@ -33,10 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
         return serve(config)
     except ModelError as error:
         log.error("%s", error)
-        return FAILED
-    except Exception:
+        farewell.say(config.topology.control, str(error))
+    except Exception as error:
         log.exception("the scheduler failed")
-        return FAILED
+        farewell.say(config.topology.control, repr(error))
+    return FAILED
 
 
 def serve(config: EngineConfig) -> int:

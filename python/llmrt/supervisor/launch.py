@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
 import time
@@ -97,7 +98,8 @@ def engine_config(config: Config, source: ModelSource, topology: Topology) -> En
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         max_num_queued_reqs=config.entry.max_num_queued_reqs,
         enable_prefix_caching=config.scheduler.enable_prefix_caching,
-        kv_cache_bytes=int(config.scheduler.kv_cache_memory * GIB),
+        # Rounded up: 0 would mean that nothing was said.
+        kv_cache_bytes=math.ceil(config.scheduler.kv_cache_memory * GIB),
         num_pages=config.scheduler.num_pages,
         num_threads=config.process.num_threads or cpus.available(),
         step_deadline=config.process.step_deadline,

@@ -19,6 +19,7 @@ from llmrt.model_source import ModelSource
 from llmrt.supervisor import children, launch
 from llmrt.supervisor.children import Child
 from llmrt.supervisor.errors import preparing
+from llmrt.supervisor.last_words import LastWords
 
 if TYPE_CHECKING:
     from llmrt._core import Entry
@@ -27,6 +28,9 @@ _log = logging.getLogger(__name__)
 
 GOODBYE = 1.0
 """Seconds in which the entry tells its clients that the server ends."""
+
+LAST_WORDS = 0.5
+"""Seconds that the reason of a process may be behind its end."""
 
 
 class Parts:
@@ -46,6 +50,7 @@ class Parts:
         self.core_is_up = False
         self.began = time.monotonic()
         self._control: link.Inbox
+        self._last_words = LastWords()
 
     @contextlib.contextmanager
     def started(self, listener: socket.socket | None) -> Iterator[None]:
@@ -90,7 +95,7 @@ class Parts:
         """What keeps the server from going on, ``None`` while nothing does."""
         for child in self.children:
             if (fault := child.ended()) is not None:
-                return fault
+                return self._explained(child, fault)
         if self._until_start_deadline() == 0.0:
             return f"the model did not load in {self.config.process.start_timeout:g} s (--start-timeout)"
         return None
@@ -99,7 +104,20 @@ class Parts:
         """How a process failed; one that has ended by itself and well did not."""
         return next((child.ended() for child in self.children if child.process.poll()), None)
 
+    def _explained(self, child: Child, fault: str) -> str:
+        """Adds what a process that ended by itself said of it, which may still be on its way."""
+        if child.process.returncode <= 0:
+            return fault
+        role = "scheduler" if child is self.children[0] else "detokenizer"
+        end = time.monotonic() + LAST_WORDS
+        poller = zmq.Poller()
+        self.register(poller)
+        while (words := self._last_words.of(role)) is None and (left := end - time.monotonic()) > 0:
+            self.wait(poller, left)
+        return fault if words is None else f"{fault}: {words}"
+
     def _notice(self, event: link.InboxEvent) -> None:
+        self._last_words.notice(event)
         if isinstance(event, link.Joined):
             _log.debug("%s %d has joined", event.hello.role, event.hello.index)
             # One that was silent for too long joins again.
