@@ -92,7 +92,7 @@ pub struct Metrics {
 impl Metrics {
     /// Families with the label `model_name`.
     pub fn new(model: &str) -> Self {
-        let labels = [("model_name".into(), model.to_owned().into())];
+        let labels = [("model_name".into(), escaped(model).into())];
         let mut registry = Registry::with_prefix_and_labels("llmrt", labels.into_iter());
         let mut histogram = |name: &str, help: &str, bounds| {
             let histogram = Histogram::new(bounds);
@@ -199,9 +199,59 @@ impl Metrics {
     }
 }
 
+/// A label's value as OpenMetrics wants it between quotes; the registry writes it as it is.
+fn escaped(value: &str) -> String {
+    let mut text = String::with_capacity(value.len());
+    for character in value.chars() {
+        match character {
+            '\\' => text.push_str(r"\\"),
+            '"' => text.push_str(r#"\""#),
+            '\n' => text.push_str(r"\n"),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Value of the label `model_name` in a line of OpenMetrics text.
+    fn model_name(line: &str) -> Option<String> {
+        let (_, labels) = line.split_once(r#"{model_name=""#)?;
+        let mut characters = labels.chars();
+        let mut value = String::new();
+        loop {
+            match characters.next()? {
+                '"' => {
+                    return characters
+                        .next()
+                        .filter(|c| "},".contains(*c))
+                        .map(|_| value);
+                }
+                '\\' => value.push(match characters.next()? {
+                    'n' => '\n',
+                    same @ ('"' | '\\') => same,
+                    _ => return None,
+                }),
+                other => value.push(other),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_model_name_can_be_read_back(name in r#"[a-z"\\\\\n\r{},= é]{1,12}"#) {
+            let metrics = Metrics::new(&name);
+            metrics.ended(FinishReason::Stop);
+            for line in metrics.render().split('\n').filter(|line| !line.starts_with('#') && !line.is_empty()) {
+                prop_assert_eq!(model_name(line), Some(name.clone()), "{}", line);
+            }
+        }
+    }
 
     #[test]
     fn families_carry_prefix_and_model() {
