@@ -8,7 +8,7 @@ use llmrt_text::pool::{PoolError, PoolOptions, TokenizerPool};
 use llmrt_text::{Tokenizer, TokenizerError};
 use serde_json::Value;
 
-use crate::api::ApiError;
+use crate::api::{ApiError, text_exceeds_context};
 use crate::config::EntryConfig;
 use crate::http::Held;
 
@@ -65,11 +65,13 @@ impl Prompts {
     /// Token ids of a conversation; `open` ends it with the head of an answer.
     ///
     /// # Errors
-    /// 400 when the template refuses the messages or there is none, 429 when too many prompts wait.
+    /// 400 when the template refuses the messages or there is none, and when their text is longer than any `context`
+    /// tokens; 429 when too many prompts wait.
     pub async fn chat(
         &self,
         messages: Held<Vec<Value>>,
         open: bool,
+        context: u32,
     ) -> Result<Held<Vec<u32>>, ApiError> {
         let Some(template) = self.template.clone() else {
             let message = "This model has no chat template; use /v1/completions.";
@@ -84,6 +86,7 @@ impl Prompts {
             let prompt = template
                 .render(&Value::Array(messages), &options)
                 .map_err(refused)?;
+            check_length(tokenizer, &prompt, context, "messages")?;
             // Templates write special tokens themselves.
             tokenizer.encode(&prompt, false).map_err(broken)
         })
@@ -93,12 +96,14 @@ impl Prompts {
     /// Token ids of a text; `special` adds what the tokenizer puts around one.
     ///
     /// # Errors
-    /// 429 when too many prompts wait.
+    /// 400 when it is longer than any `context` tokens, 429 when too many prompts wait.
     pub async fn text(
         &self,
         text: Held<String>,
         special: bool,
+        context: u32,
     ) -> Result<Held<Vec<u32>>, ApiError> {
+        check_length(self.pool.tokenizer(), &text.value, context, "prompt")?;
         let size = text.value.len();
         self.run(size, text, move |tokenizer, text| {
             tokenizer.encode(&text, special).map_err(broken)
@@ -145,6 +150,19 @@ impl Prompts {
         let queued = self.pool.submit(size, job).map_err(no_result)?;
         queued.await.map_err(no_result)?
     }
+}
+
+/// Refuses, before it costs seconds and gigabytes to tokenize, what cannot be `context` tokens or less.
+fn check_length(
+    tokenizer: &Tokenizer,
+    text: &str,
+    context: u32,
+    param: &'static str,
+) -> Result<(), ApiError> {
+    if text.len() <= tokenizer.most_bytes(context) {
+        return Ok(());
+    }
+    Err(text_exceeds_context(param, text.len(), context))
 }
 
 fn refused(error: ChatError) -> ApiError {

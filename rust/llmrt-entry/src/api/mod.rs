@@ -24,7 +24,7 @@ pub use error::{ApiError, ErrorKind};
 pub use models::Models;
 pub use options::{Options, Streaming};
 pub use response::{Envelope, Finish, Usage};
-pub use sampling::{Defaults, Generation, check_sampling};
+pub use sampling::{Defaults, Generation, check_sampling, text_exceeds_context};
 pub use stream::{Choice, ChunkWriter};
 
 /// The two ways to ask for text.

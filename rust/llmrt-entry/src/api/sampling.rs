@@ -18,6 +18,8 @@ pub const MAX_STOP_BYTES: usize = 1024;
 pub const MAX_STOP_TOKEN_IDS: usize = 256;
 /// Most entries of `logit_bias`.
 pub const MAX_LOGIT_BIAS: usize = 1024;
+/// Least and greatest `repetition_penalty`; what samplers compute with it stays finite between them.
+pub const REPETITION_PENALTY: (f64, f64) = (1e-6, 1e6);
 /// Tokens that `/v1/completions` answers with when the request does not say.
 pub const COMPLETION_TOKENS: u32 = 16;
 
@@ -30,6 +32,15 @@ pub struct Defaults {
     pub top_k: Option<u32>,
     pub min_p: Option<f64>,
     pub repetition_penalty: Option<f64>,
+}
+
+impl Defaults {
+    /// Whether the model's penalty is one that a request might ask for.
+    pub fn are_sound(&self) -> bool {
+        let (low, high) = REPETITION_PENALTY;
+        self.repetition_penalty
+            .is_none_or(|penalty| (low..=high).contains(&penalty))
+    }
 }
 
 /// A checked wish for text, not yet cut to the room that its prompt leaves.
@@ -98,9 +109,7 @@ impl Generation {
             "ignore_eos" => sampling.ignore_eos = field::boolean(at, &value)?,
             "presence_penalty" => sampling.presence_penalty = within(at, &value, -2.0, 2.0)?,
             "frequency_penalty" => sampling.frequency_penalty = within(at, &value, -2.0, 2.0)?,
-            "repetition_penalty" => {
-                sampling.repetition_penalty = field::float(at, &value, "above 0", |p| p > 0.0)?;
-            }
+            "repetition_penalty" => sampling.repetition_penalty = repetition_penalty(at, &value)?,
             "logit_bias" => sampling.logit_bias = logit_bias(value, limits.vocab_size)?,
             "stop_token_ids" => {
                 let vocab = limits.vocab_size;
@@ -191,11 +200,36 @@ pub fn context_exceeded(param: &'static str, prompt_tokens: usize, max_model_len
     .code("context_length_exceeded")
 }
 
+/// 400: a text of so many `bytes` has more tokens than the context, whichever they are.
+pub fn text_exceeds_context(param: &'static str, bytes: usize, max_model_len: u32) -> ApiError {
+    ApiError::invalid(format!(
+        "The maximum context length is {max_model_len} tokens, prompt and answer together; \
+         the prompt has {bytes} bytes, more than so many tokens can stand for. Shorten it."
+    ))
+    .param(param)
+    .code("context_length_exceeded")
+}
+
 fn within(path: &&str, value: &Json, low: f64, high: f64) -> Result<f64, ApiError> {
     let wanted = format!("between {low} and {high}");
     field::float(path, value, &wanted, |number| {
         (low..=high).contains(&number)
     })
+}
+
+fn repetition_penalty(path: &&str, value: &Json) -> Result<f64, ApiError> {
+    let (low, high) = REPETITION_PENALTY;
+    let wanted = format!("between {low} and {high}");
+    // The bounds hold for the number as it was sent: rounding would take the lower one out of its own range.
+    let number = field::float(path, value, &wanted, |_| true)?;
+    if (low..=high).contains(&number) {
+        return Ok(number);
+    }
+    Err(field::expected(
+        path,
+        &format_args!("a number {wanted}"),
+        value,
+    ))
 }
 
 /// A count: negative ones are 0, those too big to matter are cut.

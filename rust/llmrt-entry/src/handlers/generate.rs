@@ -44,10 +44,15 @@ pub async fn answer(
     let model = shard.models.resolve(options.model.as_deref())?.to_owned();
     shard.check_open()?;
     let permit = admit(shard)?;
+    let context = shard.api_limits.max_model_len;
     let prompt = match input {
-        Input::Messages(value) => shard.prompts.chat(Held { value, place }, true).await?.value,
+        Input::Messages(value) => {
+            let messages = Held { value, place };
+            shard.prompts.chat(messages, true, context).await?.value
+        }
         Input::Prompt(Prompt::Text(value)) => {
-            shard.prompts.text(Held { value, place }, true).await?.value
+            let text = Held { value, place };
+            shard.prompts.text(text, true, context).await?.value
         }
         Input::Prompt(Prompt::Tokens(tokens)) => {
             drop(place);

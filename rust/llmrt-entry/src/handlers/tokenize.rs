@@ -28,20 +28,17 @@ pub async fn tokenize(
         place,
     } = shard.prompts.convert(body.body_len(), body, parse).await?;
     shard.models.resolve(request.model.as_deref())?;
+    let max_model_len = shard.api_limits.max_model_len;
     let tokens = match request.input {
         Input::Text(value) => {
-            let text = Held { value, place };
-            shard.prompts.text(text, request.add_special_tokens).await?
+            let (text, special) = (Held { value, place }, request.add_special_tokens);
+            shard.prompts.text(text, special, max_model_len).await?
         }
         Input::Messages(value) => {
-            let messages = Held { value, place };
-            shard
-                .prompts
-                .chat(messages, request.add_generation_prompt)
-                .await?
+            let (messages, open) = (Held { value, place }, request.add_generation_prompt);
+            shard.prompts.chat(messages, open, max_model_len).await?
         }
     };
-    let max_model_len = shard.api_limits.max_model_len;
     let size = tokens.value.len() * BYTES_PER_ID;
     let write = move |tokens: Vec<u32>| Ok(tokenize_body(&tokens, max_model_len));
     Ok(whole(shard.prompts.convert(size, tokens, write).await?))

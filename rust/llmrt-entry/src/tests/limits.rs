@@ -284,9 +284,9 @@ fn whoever_leaves_gives_the_room_of_its_body_back() {
 #[test]
 fn long_bodies_are_answered_like_short_ones() {
     on_one_thread(async {
-        let rig = Rig::new(json!({})).await;
-        let mut client = Client::new(rig.address, Version::Http2).await;
         let text = "word ".repeat(20_000);
+        let rig = Rig::with(|config| config["model"]["max_model_len"] = text.len().into()).await;
+        let mut client = Client::new(rig.address, Version::Http2).await;
         let answer = client.post("/tokenize", &json!({"prompt": text})).await;
         let tokens = answer.json().await["tokens"].take();
         assert_eq!(tokens.as_array().unwrap().len(), text.len());

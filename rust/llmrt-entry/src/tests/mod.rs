@@ -4,6 +4,7 @@ mod client;
 mod lifetime;
 mod limits;
 mod local;
+mod oversize;
 pub(crate) mod rig;
 mod streams;
 mod surface;
