@@ -157,6 +157,6 @@ def _check_sampling(sampling: wire.Sampling) -> None:
     ]
     for name, value, low, high in ranges:
         if not low <= value <= high:
-            raise Rejected(f"{name} must be between {low:g} and {high:g}, not {value:g}")
+            raise Rejected(f"{name} must be between {low:g} and {high:g}, not {value!r}")
     if sampling.seed is not None and not 0 <= sampling.seed < 1 << 64:
         raise Rejected("seed must be an unsigned 64-bit number")

@@ -167,6 +167,11 @@ impl EntryConfig {
             (self.model.vocab_size >= 1, "model.vocab_size", "at least 1"),
             (!self.model.name.is_empty(), "model.name", "non-empty"),
             (
+                self.model.defaults.are_sound(),
+                "model.defaults.repetition_penalty",
+                "between 0.000001 and 1000000",
+            ),
+            (
                 self.api_keys.iter().all(|key| !key.is_empty()),
                 "api_keys",
                 "non-empty strings",

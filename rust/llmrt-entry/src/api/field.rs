@@ -98,10 +98,15 @@ pub fn float(
         Json::Number(number) => number.as_f64(),
         _ => None,
     };
-    let survives = |number: f64| (number as f32).is_finite() && allowed(f64::from(number as f32));
-    given
-        .filter(|number| allowed(*number) && survives(*number))
-        .ok_or_else(|| expected(path, &format_args!("a number {wanted}"), value))
+    let number = given
+        .filter(|number| allowed(*number))
+        .ok_or_else(|| expected(path, &format_args!("a number {wanted}"), value))?;
+    let rounded = number as f32;
+    if rounded.is_finite() && allowed(f64::from(rounded)) {
+        return Ok(number);
+    }
+    let reason = format_args!("is {number:e}, which a number of 32 bits cannot hold");
+    Err(invalid(path, reason))
 }
 
 /// A list of at most `most` token ids of a vocabulary of `vocab_size`.
