@@ -59,24 +59,24 @@ def from_hugging_face(config: Mapping[str, Any]) -> ModelConfig:
     if config.get("mlp_bias"):
         raise ModelError("mlp_bias is not supported")
     with malformed("config.json is incomplete or malformed"):
-        heads = int(config["num_attention_heads"])
-        hidden = int(config["hidden_size"])
+        heads = whole(config["num_attention_heads"], "num_attention_heads")
+        hidden = whole(config["hidden_size"], "hidden_size")
         theta, scaling = _rope(config)
         read = ModelConfig(
             architecture=architecture,
             hidden_size=hidden,
-            intermediate_size=int(config["intermediate_size"]),
-            num_layers=int(config["num_hidden_layers"]),
+            intermediate_size=whole(config["intermediate_size"], "intermediate_size"),
+            num_layers=whole(config["num_hidden_layers"], "num_hidden_layers"),
             num_heads=heads,
-            num_kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or hidden // heads),
-            vocab_size=int(config["vocab_size"]),
+            num_kv_heads=whole(config.get("num_key_value_heads") or heads, "num_key_value_heads"),
+            head_dim=whole(config.get("head_dim") or hidden // heads, "head_dim"),
+            vocab_size=whole(config["vocab_size"], "vocab_size"),
             rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
             rope_theta=theta,
             rope_scaling=scaling,
-            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-            max_position_embeddings=int(config["max_position_embeddings"]),
-            attention_bias=bool(config.get("attention_bias", architecture == "qwen2")),
+            tie_word_embeddings=_switch(config, "tie_word_embeddings", False),
+            max_position_embeddings=whole(config["max_position_embeddings"], "max_position_embeddings"),
+            attention_bias=_switch(config, "attention_bias", architecture == "qwen2"),
             qk_norm=architecture == "qwen3",
         )
     return _checked(read)
@@ -135,6 +135,23 @@ def malformed(what: str) -> Iterator[None]:
         raise ModelError(f"{what}: {error!r}") from error
 
 
+def whole(value: Any, name: str) -> int:
+    """A number without a fraction. Raises what :func:`malformed` takes for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or int(value) != value:
+        raise ValueError(f"{name} must be a whole number, not {value!r}")
+    return int(value)
+
+
+def _switch(config: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = config.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise TypeError(f"{name} must be true or false, not {value!r}")
+    return default if value is None else value
+
+
+_MOST = (1 << 31) - 1
+"""The largest size: sizes and token ids are 32-bit numbers everywhere else."""
+
 _POSITIVE = (
     "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size",
     "rope_theta", "max_position_embeddings",
@@ -147,6 +164,10 @@ def _checked(config: ModelConfig) -> ModelConfig:
         value = getattr(config, name)
         if not 0 < value < math.inf:
             raise ModelError(f"the model's {name} is {value}; it must be positive")
+        if isinstance(value, int) and value > _MOST:
+            raise ModelError(f"the model's {name} is {value:.3g}; no model is that large")
+    if not 0 <= config.rms_norm_eps < 1:
+        raise ModelError(f"the model's rms_norm_eps is {config.rms_norm_eps}; it must be from 0 to 1")
     if config.num_heads % config.num_kv_heads:
         raise ModelError(f"{config.num_heads} attention heads cannot share {config.num_kv_heads} KV heads evenly")
     if config.head_dim % 2:

