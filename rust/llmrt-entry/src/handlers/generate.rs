@@ -44,21 +44,14 @@ pub async fn answer(
     let model = shard.models.resolve(options.model.as_deref())?.to_owned();
     shard.check_open()?;
     let permit = admit(shard)?;
-    let context = shard.api_limits.max_model_len;
-    let prompt = match input {
-        Input::Messages(value) => {
-            let messages = Held { value, place };
-            shard.prompts.chat(messages, true, context).await?.value
-        }
-        Input::Prompt(Prompt::Text(value)) => {
-            let text = Held { value, place };
-            shard.prompts.text(text, true, context).await?.value
-        }
-        Input::Prompt(Prompt::Tokens(tokens)) => {
-            drop(place);
-            tokens
-        }
-    };
+    let prompt = tokens(
+        shard,
+        Held {
+            value: input,
+            place,
+        },
+    )
+    .await?;
     let streaming = options.streaming;
     let id = shard.router.next_id();
     let reply = Reply {
@@ -109,6 +102,24 @@ fn parse(endpoint: Endpoint, body: &[u8], limits: &Limits) -> Result<(Input, Opt
             (Input::Prompt(request.prompt), request.options)
         }
     })
+}
+
+/// Token ids of the prompt; the place of its body is free then.
+async fn tokens(shard: &Shard, input: Held<Input>) -> Result<Vec<u32>, ApiError> {
+    let context = shard.api_limits.max_model_len;
+    let Held { value, place } = input;
+    let tokens = match value {
+        Input::Messages(value) => {
+            let messages = Held { value, place };
+            shard.prompts.chat(messages, true, context).await?
+        }
+        Input::Prompt(Prompt::Text(value)) => {
+            let text = Held { value, place };
+            shard.prompts.text(text, true, context).await?
+        }
+        Input::Prompt(Prompt::Tokens(value)) => Held { value, place },
+    };
+    Ok(tokens.value)
 }
 
 fn admit(shard: &Shard) -> Result<Permit, ApiError> {

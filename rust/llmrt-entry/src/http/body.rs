@@ -1,15 +1,19 @@
 //! Reading a request's body, within a size and a time.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Incoming};
+use hyper::rt::Executor;
 
 use super::budget::{Held, Reservation};
 use crate::api::json::check_content_type;
 use crate::api::{ApiError, ErrorKind};
 use crate::metrics::Rejection;
+use crate::server::LocalExecutor;
 use crate::shard::Shard;
 
 /// Body of a request: from a connection, or from this process.
@@ -39,7 +43,12 @@ pub async fn read_json(
         ApiError::new(ErrorKind::TooLarge, message)
     };
     let announced = body.size_hint().lower();
-    if announced > limits.max_body_bytes as u64 && headers.contains_key(EXPECT) {
+    if announced > limits.max_body_bytes as u64 {
+        // Who waits for `100 Continue` sends nothing, unless we read.
+        if !headers.contains_key(EXPECT) {
+            let limit = LINGER * limits.max_body_bytes;
+            LocalExecutor.execute(discard(body, limit, limits.body_timeout()));
+        }
         return Err(too_large());
     }
     let collected = collect(body, limits.max_body_bytes, shard.bodies.reserve());
@@ -115,6 +124,20 @@ async fn collect(
         rest.freeze()
     };
     Ok(Collected::Whole(Held { value, place }))
+}
+
+/// Reads up to `limit` bytes, for `patience` at most, while the answer is on its way.
+async fn discard(mut body: RequestBody, limit: usize, patience: Duration) {
+    let read = async {
+        let mut total = 0;
+        while total <= limit
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            total += frame.data_ref().map_or(0, Bytes::len);
+        }
+    };
+    // What is late is cut off, as every late body is.
+    let _ = tokio::time::timeout(patience, read).await;
 }
 
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_LENGTH};
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, HOST};
+use http::{HeaderValue, Method, Request, StatusCode, Version};
 use http_body_util::Either;
 use hyper::body::{Body as _, Incoming};
 use hyper::service::Service;
@@ -77,6 +77,10 @@ async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Orig
         return response;
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let version = request.version();
+    if let Err(refusal) = check_host(&request) {
+        return closing(error(&refusal));
+    }
     let answer = match shard.routes.find(&method, &path) {
         Found::Route(route, parameter) => {
             match keys::authorise(&shard.config.api_keys, route, request.headers()) {
@@ -97,8 +101,39 @@ async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Orig
         } else {
             tracing::info!(request_id, %method, path, status, reason, "refused");
         }
+        // The rest of the body may never be read, and then nothing can follow it.
+        if refusal.kind() == ErrorKind::TooLarge && version < Version::HTTP_2 {
+            return closing(error(&refusal));
+        }
         error(&refusal)
     })
+}
+
+/// HTTP/1.1 (RFC 9112, section 3.2) asks for exactly one `Host`: a proxy before us might take another than we do.
+///
+/// # Errors
+/// 400 where it is missing or repeated.
+fn check_host(request: &Request<RequestBody>) -> Result<(), ApiError> {
+    // Requests of this process, and of HTTP/2, have no such head.
+    if matches!(request.body(), Either::Right(_)) || request.version() >= Version::HTTP_2 {
+        return Ok(());
+    }
+    match request.headers().get_all(HOST).iter().count() {
+        1 => Ok(()),
+        // HTTP/1.0 has none yet.
+        0 if request.version() < Version::HTTP_11 => Ok(()),
+        0 => Err(ApiError::invalid("The request has no Host header.")),
+        _ => Err(ApiError::invalid(
+            "The request has more than one Host header.",
+        )),
+    }
+}
+
+/// Ends an HTTP/1.1 connection with this response.
+fn closing(mut response: Response) -> Response {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
+    response
 }
 
 /// HTTP/1.1 leaves the body of an answer to HEAD out by itself, HTTP/2 does not.

