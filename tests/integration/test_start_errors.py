@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.test_model_config import LLAMA
+
 SERVE = "from llmrt.cli import serve; sys.exit(serve.main())"
+LOG_LINE = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z +(?P<level>[A-Z]+) (?P<text>.*)")
 START = 60.0
 """Seconds that a start may take to fail."""
 
@@ -61,7 +65,8 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def is_clean(done: subprocess.CompletedProcess[str], runtime: Path, reason: str) -> None:
     assert done.returncode == 2, done.stderr
-    assert re.fullmatch(rf"llmrt-serve: .*{reason}.*\n", done.stderr), done.stderr
+    said = [line for line in done.stderr.splitlines() if not LOG_LINE.match(line)]
+    assert len(said) == 1 and re.fullmatch(rf"llmrt-serve: .*{reason}.*", said[0]), done.stderr
     assert not left_of(runtime)
 
 
@@ -90,18 +95,23 @@ def test_hosts_that_are_none(runtime: Path, host: str) -> None:
     is_clean(start(runtime, "--engine", "mock", "--host", host), runtime, f"--host {host}: ")
 
 
-@pytest.mark.parametrize(
-    ("flags", "reason"),
-    [
-        (["--kv-cache-memory", "0.00001"], "the KV cache of 10738 bytes is too small; raise the KV cache size"),
-        (["--kv-cache-memory", "1e-12"], "the KV cache of 1 bytes is too small; raise the KV cache size"),
-    ],
-)
-def test_the_last_line_says_why_the_model_did_not_load(runtime: Path, flags: list[str], reason: str) -> None:
-    done = start(runtime, *flags)
+@pytest.mark.parametrize("action", [[], ["--check"]])
+def test_a_malformed_model_folder(runtime: Path, tmp_path: Path, action: list[str]) -> None:
+    (tmp_path / "model.safetensors").touch()
+    for name, value in {"config": LLAMA, "tokenizer": {}, "generation_config": {"eos_token_id": "x"}}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(value))
+    is_clean(start(runtime, str(tmp_path), *action), runtime, "eos_token_id must be a whole number, not 'x'")
+
+
+def test_the_last_error_says_why_the_model_did_not_load(runtime: Path) -> None:
+    # So little that whole bytes would be none, which means another thing: as much as fits.
+    done = start(runtime, "--kv-cache-memory", "1e-12")
+    reason = "the KV cache of 1 bytes is too small; raise the KV cache size"
     assert done.returncode == 1, done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert re.match(r"\d{4}-\d\d-\d\dT[0-9:.]+Z ERROR supervisor: the scheduler ended with exit code 1: ", last)
-    assert reason in last and last.endswith("; the server ends")
-    assert "ready after" not in done.stderr and "Traceback" not in done.stderr
+    lines = [LOG_LINE.match(line) for line in done.stderr.splitlines()]
+    errors = [line["text"] for line in lines if line and line["level"] == "ERROR"]
+    assert all(lines) and len(errors) == 2, done.stderr
+    assert errors[0].startswith(f"scheduler: {reason}")
+    assert errors[1].startswith(f"supervisor: the scheduler ended with exit code 1: {reason}")
+    assert errors[1].endswith("; the server ends") and "ready after" not in done.stderr
     assert not left_of(runtime)

@@ -20,7 +20,8 @@ from llmrt.process.signals import Signals
 from llmrt.scheduler.plan import Executor, ExecutorInfo
 from llmrt.scheduler.scheduler import Scheduler
 
-log = logging.getLogger(__name__)
+# By name: as a main module this one is called otherwise, and would log past the handler of llmrt.
+log = logging.getLogger("llmrt.engine.process")
 
 FAILED = 1
 
