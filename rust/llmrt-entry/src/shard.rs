@@ -1,7 +1,7 @@
 //! The I/O shard: one thread that owns its connections, the open responses on them, the submit outbox and the
 //! results inbox.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub enum Command {
 /// State of a shard, shared by the tasks on its thread.
 pub struct Shard {
     pub config: EntryConfig,
-    pub api_limits: Arc<api::Limits>,
+    api_limits: RefCell<Arc<api::Limits>>,
     pub bodies: BodyBudget,
     pub models: Models,
     pub prompts: Prompts,
@@ -72,11 +72,11 @@ impl Shard {
             stall_timeout: config.limits.stall_timeout(),
         };
         Ok(Rc::new(Self {
-            api_limits: Arc::new(api::Limits {
+            api_limits: RefCell::new(Arc::new(api::Limits {
                 max_model_len: config.model.max_model_len,
                 vocab_size: config.model.vocab_size,
                 defaults: config.model.defaults.clone(),
-            }),
+            })),
             bodies: BodyBudget::new(config.limits.max_bodies_bytes),
             models: models(&config),
             prompts,
@@ -256,13 +256,46 @@ impl Shard {
             if let Some(reason) = succession.lost(&now) {
                 self.core_lost(reason);
             }
-            if let PeerState::Ready { .. } = now {
+            if let PeerState::Ready { info, .. } = &now {
                 tracing::info!("the scheduler is ready");
+                self.fit_core(info);
             }
             if state.changed().await.is_err() {
                 return;
             }
         }
+    }
+
+    /// What requests are checked against.
+    pub fn api_limits(&self) -> Arc<api::Limits> {
+        self.api_limits.borrow().clone()
+    }
+
+    /// Takes over a context that is shorter than the configured one, as the core's description has it when its memory
+    /// holds no more.
+    fn fit_core(&self, info: &str) {
+        #[derive(serde::Deserialize)]
+        struct Described {
+            max_model_len: u32,
+        }
+        // A core that describes nothing holds what was configured.
+        let configured = self.config.model.max_model_len;
+        let max_model_len = serde_json::from_str(info).map_or(configured, |core: Described| {
+            core.max_model_len.min(configured)
+        });
+        if max_model_len < configured {
+            tracing::warn!(
+                max_model_len,
+                configured,
+                "the core holds shorter sequences"
+            );
+        }
+        let limits = api::Limits {
+            max_model_len,
+            ..api::Limits::clone(&self.api_limits())
+        };
+        self.api_limits.replace(Arc::new(limits));
+        self.models.set_max_model_len(max_model_len);
     }
 
     async fn take_replies(self: Rc<Self>) {

@@ -1,5 +1,7 @@
 //! `GET /v1/models` and `/v1/models/{id}`, and the check of `model` in requests.
 
+use std::cell::Cell;
+
 use bytes::Bytes;
 use serde::Serialize;
 
@@ -12,7 +14,7 @@ pub struct Models {
     name: String,
     aliases: Vec<String>,
     created: u64,
-    max_model_len: u32,
+    max_model_len: Cell<u32>,
 }
 
 #[derive(Serialize)]
@@ -39,8 +41,13 @@ impl Models {
             name,
             aliases,
             created,
-            max_model_len,
+            max_model_len: Cell::new(max_model_len),
         }
+    }
+
+    /// The longest prompt plus answer is this many tokens from now on.
+    pub fn set_max_model_len(&self, max_model_len: u32) {
+        self.max_model_len.set(max_model_len);
     }
 
     /// The served name that a request means; a request that names none means the model itself.
@@ -89,7 +96,7 @@ impl Models {
             owned_by: "llmrt",
             root: &self.name,
             parent: None,
-            max_model_len: self.max_model_len,
+            max_model_len: self.max_model_len.get(),
         }
     }
 }
@@ -126,6 +133,11 @@ mod tests {
             serde_json::from_slice(&models().get("smollm2").unwrap()).unwrap();
         assert_eq!(card, list["data"][0]);
         assert_eq!(card["max_model_len"], 8192);
+        let shorter = models();
+        shorter.set_max_model_len(625);
+        let card: serde_json::Value =
+            serde_json::from_slice(&shorter.get("default").unwrap()).unwrap();
+        assert_eq!(card["max_model_len"], 625);
         assert!(models().get("other").is_err());
     }
 }

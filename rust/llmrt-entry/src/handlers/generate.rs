@@ -32,7 +32,7 @@ pub async fn answer(
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
     let body = read_json(shard, &head.headers, body).await?;
-    let limits = shard.api_limits.clone();
+    let limits = shard.api_limits();
     let parse = move |body: Bytes| parse(endpoint, &body, &limits);
     let Held {
         value: (input, options),
@@ -63,7 +63,7 @@ pub async fn answer(
         model,
         stop_token_ids: options.generation.stop_token_ids().to_vec(),
     };
-    let (sampling, output) = options.generation.fit(prompt.len(), &shard.api_limits)?;
+    let (sampling, output) = options.generation.fit(prompt.len(), &shard.api_limits())?;
     let (priority, cache_salt) = (0, String::new());
     let request = llmrt_wire::Request {
         id,
@@ -106,7 +106,7 @@ fn parse(endpoint: Endpoint, body: &[u8], limits: &Limits) -> Result<(Input, Opt
 
 /// Token ids of the prompt; the place of its body is free then.
 async fn tokens(shard: &Shard, input: Held<Input>) -> Result<Vec<u32>, ApiError> {
-    let context = shard.api_limits.max_model_len;
+    let context = shard.api_limits().max_model_len;
     let Held { value, place } = input;
     let tokens = match value {
         Input::Messages(value) => {

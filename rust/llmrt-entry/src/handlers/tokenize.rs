@@ -28,7 +28,7 @@ pub async fn tokenize(
         place,
     } = shard.prompts.convert(body.body_len(), body, parse).await?;
     shard.models.resolve(request.model.as_deref())?;
-    let max_model_len = shard.api_limits.max_model_len;
+    let max_model_len = shard.api_limits().max_model_len;
     let tokens = match request.input {
         Input::Text(value) => {
             let (text, special) = (Held { value, place }, request.add_special_tokens);
@@ -51,7 +51,7 @@ pub async fn detokenize(
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
     let body = read_json(shard, &head.headers, body).await?;
-    let limits = shard.api_limits.clone();
+    let limits = shard.api_limits();
     let parse = move |body: Bytes| DetokenizeRequest::parse(&body, &limits);
     let Held {
         value: request,
