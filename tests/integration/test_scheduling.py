@@ -88,8 +88,14 @@ def test_request_bigger_than_the_pool_gets_an_error_and_others_go_on(tiny: Serve
     with ThreadPoolExecutor(2) as pool:
         other = pool.submit(text, tiny, prompt="The weather today is", max_tokens=32)
         response = httpx2.post(tiny.url + COMPLETIONS, json={"prompt": [9] * 2000, "max_tokens": 4}, timeout=60)
-        assert response.status_code == 400 and "longest sequence" in response.json()["error"]["message"]
+        assert response.status_code == 400 and response.json()["error"]["code"] == "context_length_exceeded"
         assert other.result()
+
+
+def test_the_context_is_what_the_pool_holds(tiny: Server) -> None:
+    [model] = httpx2.get(tiny.url + "/v1/models", timeout=60).json()["data"][:1]
+    assert model["max_model_len"] == 39 * 16 + 1
+    assert "fewer than max_model_len" in tiny.log
 
 
 def test_two_requests_that_fit_one_at_a_time(tiny: Server) -> None:
