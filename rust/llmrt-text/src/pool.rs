@@ -3,6 +3,7 @@
 //! Two bounded queues feed a fixed number of threads. Short jobs go first, and one thread is always kept from long
 //! jobs: a prompt of a megabyte delays no one but its sender and other long prompts.
 
+mod heap;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,10 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 
 use crate::Tokenizer;
+
+/// Bytes of text from which a job's memory is given back: it was some hundred times as many, and took a good part of a
+/// second to use.
+const GIVEN_BACK: usize = 256 * 1024;
 
 /// Size of a [`TokenizerPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,9 +90,14 @@ struct Shared {
 #[derive(Default)]
 struct State {
     short: VecDeque<Box<dyn Job>>,
-    long: VecDeque<Box<dyn Job>>,
+    long: VecDeque<Long>,
     long_running: usize,
     closed: bool,
+}
+
+struct Long {
+    job: Box<dyn Job>,
+    size: usize,
 }
 
 trait Job: Send {
@@ -171,14 +181,20 @@ impl TokenizerPool {
     {
         let (reply, pending) = oneshot::channel();
         let mut state = self.shared.lock();
-        let queue = match size_hint >= self.shared.options.long {
-            true => &mut state.long,
-            false => &mut state.short,
+        let (options, size) = (&self.shared.options, size_hint);
+        let is_long = size >= options.long;
+        let waiting = match is_long {
+            true => state.long.len(),
+            false => state.short.len(),
         };
-        if queue.len() >= self.shared.options.queue {
+        if waiting >= options.queue {
             return Err(PoolError::Full);
         }
-        queue.push_back(Box::new(Task { job, reply }));
+        let job = Box::new(Task { job, reply });
+        match is_long {
+            true => state.long.push_back(Long { job, size }),
+            false => state.short.push_back(job),
+        }
         drop(state);
         self.shared.work.notify_one();
         Ok(Pending(pending))
@@ -224,9 +240,12 @@ impl Shared {
                 drop(state);
                 job.run(&self.tokenizer);
                 state = self.lock();
-            } else if let Some(job) = self.next_long(&mut state) {
+            } else if let Some(Long { job, size }) = self.next_long(&mut state) {
                 drop(state);
                 job.run(&self.tokenizer);
+                if size >= GIVEN_BACK {
+                    heap::trim();
+                }
                 state = self.lock();
                 state.long_running -= 1;
                 // This thread prefers short jobs; another may take the place that has come free.
@@ -240,7 +259,7 @@ impl Shared {
         }
     }
 
-    fn next_long(&self, state: &mut State) -> Option<Box<dyn Job>> {
+    fn next_long(&self, state: &mut State) -> Option<Long> {
         if state.long_running >= self.long_limit {
             return None;
         }
