@@ -279,6 +279,23 @@ mod tests {
     }
 
     #[test]
+    fn a_models_own_penalty_has_the_range_of_a_requests() {
+        let model = |penalty: &str| {
+            let defaults =
+                format!(r#""max_model_len": 64, "defaults": {{"repetition_penalty": {penalty}}}"#);
+            EntryConfig::from_json(&json("").replace(r#""max_model_len": 64"#, &defaults))
+        };
+        assert!(model("1.1").is_ok() && model("1e-6").is_ok());
+        for bad in ["0", "-1", "1e7"] {
+            let message = model(bad).unwrap_err().to_string();
+            assert!(
+                message.contains("model.defaults.repetition_penalty"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
     fn refusals_name_the_option() {
         for (extra, name) in [
             (r#", "worker": 4096"#, "worker"),
