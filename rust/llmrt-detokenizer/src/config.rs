@@ -80,7 +80,10 @@ mod tests {
     fn defaults_are_usable() {
         let config = Config::from_json(&json(ONE, "")).expect("a valid configuration");
         assert_eq!((config.index, config.log.level.as_str()), (0, "info"));
-        assert_eq!(config.link.options().heartbeat, std::time::Duration::from_secs(1));
+        assert_eq!(
+            config.link.options().heartbeat,
+            std::time::Duration::from_secs(1)
+        );
     }
 
     #[test]
