@@ -11,8 +11,9 @@ from typing import Any
 import gguf
 import pytest
 import tokenizers
-from llmrt._core import Tokenizer
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+
+from llmrt._core import Tokenizer
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 # As published in the tokenizer.json of Llama 3, Qwen2 and Mistral Nemo.
