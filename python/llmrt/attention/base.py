@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import mmap
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,14 +39,25 @@ class KVCache:
         shape = (num_kv_heads, num_pages * page_size, head_dim)
         self.page_size = page_size
         self.num_pages = num_pages
-        # numpy's zeros are mapped page by page as they are first written: gigabytes cost nothing at start.
-        self.k = [torch.from_numpy(np.zeros(shape, np.float32)) for _ in range(num_layers)]
-        self.v = [torch.from_numpy(np.zeros(shape, np.float32)) for _ in range(num_layers)]
+        self.k = [_zeros(shape) for _ in range(num_layers)]
+        self.v = [_zeros(shape) for _ in range(num_layers)]
 
     @staticmethod
     def page_bytes(num_layers: int, num_kv_heads: int, page_size: int, head_dim: int) -> int:
         """Bytes that one page takes in all layers together."""
         return 2 * 4 * num_layers * num_kv_heads * page_size * head_dim
+
+
+def _zeros(shape: tuple[int, ...]) -> torch.Tensor:
+    """Float32 zeros that take memory, small page by small page, only where they are written.
+
+    A pool of gigabytes then costs nothing at start. Huge pages would undo that: a sequence touches a little of every
+    layer and head, and each touch would clear two megabytes.
+    """
+    memory = mmap.mmap(-1, 4 * math.prod(shape))
+    with contextlib.suppress(AttributeError, OSError):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.float32).view(shape)
 
 
 class AttentionBackend(Protocol):
