@@ -52,6 +52,7 @@ fn script() -> impl Strategy<Value = Script> {
                 include_stop,
                 skip_special_tokens,
                 min_tokens,
+                ..Output::default()
             },
             rows,
             delay,
@@ -94,6 +95,7 @@ fn oracle(script: &Script) -> (Answer, bool) {
         include_stop,
         skip_special_tokens,
         min_tokens,
+        ..
     } = &script.output;
     let tokens = script.rows.concat();
     let mut raw = Vec::new();

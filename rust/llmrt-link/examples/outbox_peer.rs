@@ -114,6 +114,7 @@ fn submit(count: u64) -> Message {
         output: Output::default(),
         priority: 0,
         cache_salt: String::new(),
+        deadline_ms: None,
     };
     Submit {
         requests: (0..count).map(request).collect(),

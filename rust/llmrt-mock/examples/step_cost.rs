@@ -50,6 +50,7 @@ fn cost(rows: u32, pattern: Pattern) -> f64 {
             output: Output::default(),
             priority: 0,
             cache_salt: String::new(),
+            deadline_ms: None,
         };
         state.submit(request, 1, Instant::now());
     }

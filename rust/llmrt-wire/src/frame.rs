@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::column::Column;
+use crate::logprobs::{Logprobs, PromptLogprobs, TokenIds};
 use crate::message::Tag;
 use crate::request::{Output, RequestId};
 
@@ -98,6 +99,11 @@ pub struct TokenFrame {
     pub tokens: Column<u32>,
     pub first: Vec<First>,
     pub finished: Vec<Finished>,
+    /// Absent unless a row's request asked ([`crate::Sampling::logprobs`]).
+    pub logprobs: Option<Logprobs>,
+    /// Of the rows that have their request's first token and whose request asked
+    /// ([`crate::Sampling::prompt_logprobs`]).
+    pub prompt_logprobs: Vec<PromptLogprobs>,
 }
 
 /// Detokenizer to one entry worker: the text of one step.
@@ -116,4 +122,11 @@ pub struct TextFrame {
     pub text: String,
     pub first: Vec<First>,
     pub finished: Vec<Finished>,
+    /// The tokens that rows stand for, of requests that asked for ids ([`Output::token_ids`]) or log probabilities;
+    /// absent unless one did. Concatenated over a request's rows they are all tokens that its usage counts, whether
+    /// they show in the text or not.
+    pub tokens: Option<TokenIds>,
+    /// Log probabilities of these tokens; their rows are among those of `tokens`.
+    pub logprobs: Option<Logprobs>,
+    pub prompt_logprobs: Vec<PromptLogprobs>,
 }

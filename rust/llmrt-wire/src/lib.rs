@@ -13,6 +13,7 @@ mod column;
 mod control;
 mod frame;
 mod id_map;
+mod logprobs;
 mod message;
 mod request;
 
@@ -21,8 +22,9 @@ pub use column::{Column, Scalar};
 pub use control::{Call, Credit, Dead, Heartbeat, Hello, Ready, Reply};
 pub use frame::{FinishReason, Finished, First, Opened, Outcome, TextFrame, TokenFrame};
 pub use id_map::{IdHasher, IdMap};
+pub use logprobs::{LogprobRow, Logprobs, PromptLogprobs, TokenIds};
 pub use message::{Kind, Message, Tag, WireError, greeting_version};
 pub use request::{Abort, Ended, Output, Request, RequestId, Sampling, Submit};
 
 /// Version of the protocol described here; peers with another one are refused.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;

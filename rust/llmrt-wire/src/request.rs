@@ -68,6 +68,7 @@ pub struct Sampling {
     pub min_p: f64,
     /// Absent: the scheduler draws one.
     pub seed: Option<u64>,
+    /// 0 generates nothing; it is for requests that want `prompt_logprobs` alone.
     pub max_tokens: u32,
     pub min_tokens: u32,
     pub ignore_eos: bool,
@@ -77,6 +78,15 @@ pub struct Sampling {
     /// 1 is off.
     pub repetition_penalty: f64,
     pub logit_bias: Vec<(u32, f64)>,
+    /// Nothing but these may be generated; absent: every token may.
+    pub allowed_token_ids: Option<Column<u32>>,
+    /// Sequences of tokens, none empty, that are never generated: the last token of each is banned where those before
+    /// it end what there is so far, prompt included.
+    pub bad_words: Vec<Column<u32>>,
+    /// Report the log probability of every generated token, and of so many of the likeliest at its place.
+    pub logprobs: Option<u32>,
+    /// The same for every prompt token but the first.
+    pub prompt_logprobs: Option<u32>,
 }
 
 impl Default for Sampling {
@@ -95,6 +105,10 @@ impl Default for Sampling {
             frequency_penalty: 0.0,
             repetition_penalty: 1.0,
             logit_bias: Vec::new(),
+            allowed_token_ids: None,
+            bad_words: Vec::new(),
+            logprobs: None,
+            prompt_logprobs: None,
         }
     }
 }
@@ -109,6 +123,8 @@ pub struct Output {
     pub skip_special_tokens: bool,
     /// Stop strings are not looked for in the first so many tokens.
     pub min_tokens: u32,
+    /// Report the ids of generated tokens; requests with log probabilities get them anyway.
+    pub token_ids: bool,
 }
 
 impl Default for Output {
@@ -118,6 +134,7 @@ impl Default for Output {
             include_stop: false,
             skip_special_tokens: true,
             min_tokens: 0,
+            token_ids: false,
         }
     }
 }
@@ -134,6 +151,8 @@ pub struct Request {
     pub priority: i32,
     /// Requests share cached prefixes only with requests of the same salt.
     pub cache_salt: String,
+    /// Milliseconds after its arrival at the scheduler when the request ends with status 408, queued or running.
+    pub deadline_ms: Option<u32>,
 }
 
 /// New requests. Costs one credit each.

@@ -4,7 +4,8 @@ mod common;
 
 use common::valid;
 use llmrt_wire::{
-    Message, Output, Request, RequestId, Sampling, Submit, TextFrame, TokenFrame, greeting_version,
+    LogprobRow, Message, Output, Request, RequestId, Sampling, Submit, TextFrame, TokenFrame,
+    greeting_version,
 };
 use proptest::prelude::*;
 
@@ -71,6 +72,7 @@ fn request() -> impl Strategy<Value = Request> {
                 output,
                 priority,
                 cache_salt,
+                deadline_ms: None,
             },
         )
 }
@@ -97,21 +99,46 @@ fn token_frame() -> impl Strategy<Value = TokenFrame> {
     })
 }
 
-fn text_frame() -> impl Strategy<Value = TextFrame> {
-    let rows = prop::collection::vec((any::<u64>(), any::<u32>(), any::<String>()), 0..20);
-    (any::<u64>(), rows).prop_map(|(step, rows)| {
-        let mut frame = TextFrame {
-            step,
-            ..TextFrame::default()
+/// A row with text and tokens, of which ids and log probabilities may be told.
+type Row = (String, Vec<u32>, Option<Option<u32>>);
+
+fn rows() -> impl Strategy<Value = Vec<Row>> {
+    let tokens = prop::collection::vec(any::<u32>(), 0..5);
+    let told = prop::option::of(prop::option::of(0..4_u32));
+    prop::collection::vec((any::<String>(), tokens, told), 0..20)
+}
+
+/// Values that tell tokens apart.
+fn values(top: u32, tokens: &[u32]) -> (Vec<f32>, Vec<u32>) {
+    let chosen = tokens.iter().map(|&token| -(token as f32)).collect();
+    let tops = tokens
+        .iter()
+        .flat_map(|&token| (0..top).map(move |rank| token ^ rank))
+        .collect();
+    (chosen, tops)
+}
+
+fn text_frame(rows: &[Row]) -> TextFrame {
+    let mut frame = TextFrame::default();
+    for (row, (text, tokens, told)) in (0..).zip(rows) {
+        frame.ids.push(u64::from(row));
+        frame.counts.push(tokens.len() as u32);
+        frame.text.push_str(text);
+        frame.ends.push(frame.text.len() as u32);
+        let Some(top) = told else { continue };
+        frame.tokens.get_or_insert_default().push(row, tokens);
+        let Some(top) = *top else { continue };
+        let (chosen, top_ids) = values(top, tokens);
+        let top_logprobs: Vec<f32> = top_ids.iter().map(|&id| id as f32).collect();
+        let values = LogprobRow {
+            top,
+            chosen: &chosen,
+            top_ids: &top_ids,
+            top_logprobs: &top_logprobs,
         };
-        for (id, count, text) in rows {
-            frame.ids.push(id);
-            frame.counts.push(count);
-            frame.text.push_str(&text);
-            frame.ends.push(frame.text.len() as u32);
-        }
-        frame
-    })
+        frame.logprobs.get_or_insert_default().push(row, values);
+    }
+    frame
 }
 
 proptest! {
@@ -146,8 +173,35 @@ proptest! {
     }
 
     #[test]
-    fn text_frames_survive(frame in text_frame()) {
-        let message = Message::from(frame);
+    fn text_frames_survive(rows in rows()) {
+        let message = Message::from(text_frame(&rows));
         prop_assert_eq!(Message::decode(&message.encode()).unwrap(), message);
+    }
+
+    #[test]
+    fn rows_get_their_own_tokens_and_log_probabilities_back(rows in rows()) {
+        let frame = text_frame(&rows);
+        let of = |row: u32| &rows[row as usize].1;
+        let mut with_ids = Vec::new();
+        for (row, ids) in frame.tokens.iter().flat_map(|tokens| tokens.iter(&frame.counts)) {
+            prop_assert_eq!(ids, of(row));
+            with_ids.push(row as usize);
+        }
+        let mut with_logprobs = Vec::new();
+        for (row, got) in frame.logprobs.iter().flat_map(|logprobs| logprobs.iter(&frame.counts)) {
+            let (chosen, top_ids) = values(got.top, of(row));
+            prop_assert_eq!((got.chosen, got.top_ids), (chosen.as_slice(), top_ids.as_slice()));
+            prop_assert_eq!(got.top_logprobs.len(), top_ids.len());
+            with_logprobs.push((row as usize, got.top));
+        }
+        let told = |row: &(usize, &Row)| row.1.2.is_some();
+        let asked: Vec<usize> = rows.iter().enumerate().filter(told).map(|(row, _)| row).collect();
+        prop_assert_eq!(with_ids, asked);
+        let asked: Vec<(usize, u32)> = rows
+            .iter()
+            .enumerate()
+            .filter_map(|(row, (_, _, told))| told.flatten().map(|top| (row, top)))
+            .collect();
+        prop_assert_eq!(with_logprobs, asked);
     }
 }

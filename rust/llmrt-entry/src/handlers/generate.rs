@@ -72,6 +72,7 @@ pub async fn answer(
         output,
         priority,
         cache_salt,
+        deadline_ms: None,
     };
     // The core may have gone while the prompt was made.
     shard.check_open()?;

@@ -153,6 +153,7 @@ pub fn submit(count: u64) -> Message {
         output: Output::default(),
         priority: 0,
         cache_salt: String::new(),
+        deadline_ms: None,
     };
     let requests = (0..count).map(request).collect();
     Submit {

@@ -35,5 +35,6 @@ pub fn request(sequence: u64, prompt: &[u32]) -> Request {
         output: Output::default(),
         priority: 0,
         cache_salt: String::new(),
+        deadline_ms: None,
     }
 }

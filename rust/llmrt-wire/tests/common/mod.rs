@@ -1,9 +1,9 @@
 //! The values behind the golden files; `tests/golden/cases.py` states them in Python.
 
 use llmrt_wire::{
-    Abort, Call, Credit, Dead, Ended, FinishReason, Finished, First, Heartbeat, Hello, Message,
-    Opened, Outcome, Output, Ready, Reply, Request, RequestId, Sampling, Submit, TextFrame,
-    TokenFrame,
+    Abort, Call, Credit, Dead, Ended, FinishReason, Finished, First, Heartbeat, Hello, Logprobs,
+    Message, Opened, Outcome, Output, PromptLogprobs, Ready, Reply, Request, RequestId, Sampling,
+    Submit, TextFrame, TokenFrame, TokenIds,
 };
 
 pub fn valid() -> Vec<(&'static str, Message)> {
@@ -99,6 +99,7 @@ fn rich_output() -> Output {
         include_stop: true,
         skip_special_tokens: false,
         min_tokens: 2,
+        token_ids: true,
     }
 }
 
@@ -120,10 +121,15 @@ fn rich_request() -> Request {
             frequency_penalty: 0.5,
             repetition_penalty: 1.1,
             logit_bias: vec![(0, -100.0), (u32::MAX, 100.0)],
+            allowed_token_ids: Some(vec![0, 2, 49151].into()),
+            bad_words: vec![vec![7].into(), vec![7, 8, 9].into()],
+            logprobs: Some(20),
+            prompt_logprobs: Some(0),
         },
         output: rich_output(),
         priority: i32::MIN,
         cache_salt: "größe".into(),
+        deadline_ms: Some(250),
     }
 }
 
@@ -135,6 +141,7 @@ fn plain_request(prompt: Vec<u32>) -> Request {
         output: Output::default(),
         priority: 200,
         cache_salt: String::new(),
+        deadline_ms: None,
     }
 }
 
@@ -244,6 +251,7 @@ fn frames() -> Vec<(&'static str, Message)> {
                 outcome: failed,
             },
         ],
+        ..TokenFrame::default()
     };
     let text = TextFrame {
         tag: Default::default(),
@@ -263,6 +271,7 @@ fn frames() -> Vec<(&'static str, Message)> {
                 outcome: outcome(FinishReason::Length),
             },
         ],
+        ..TextFrame::default()
     };
     let long = TextFrame {
         step: 1,
@@ -277,10 +286,67 @@ fn frames() -> Vec<(&'static str, Message)> {
         ..TextFrame::default()
     };
     vec![
+        ("token_frame_logprobs", token_frame_logprobs().into()),
+        ("text_frame_logprobs", text_frame_logprobs().into()),
         ("token_frame", tokens.into()),
         ("token_frame_empty", TokenFrame::default().into()),
         ("text_frame", text.into()),
         ("text_frame_empty", TextFrame::default().into()),
         ("text_frame_long", long.into()),
     ]
+}
+
+fn logprobs() -> Logprobs {
+    Logprobs {
+        rows: vec![0, 1].into(),
+        top: vec![0, 2].into(),
+        chosen: vec![-0.5, -1.5, -2.5, f32::NEG_INFINITY].into(),
+        top_ids: vec![1, 2, 3, 4, 5, u32::MAX].into(),
+        top_logprobs: vec![-0.25, -0.5, -0.75, -1.0, -1.25, -1.5].into(),
+    }
+}
+
+fn prompt_logprobs() -> Vec<PromptLogprobs> {
+    let short = PromptLogprobs {
+        row: 1,
+        top: 1,
+        chosen: vec![-3.5, -0.125].into(),
+        top_ids: vec![9, 10].into(),
+        top_logprobs: vec![-3.5, -0.0625].into(),
+    };
+    let empty = PromptLogprobs {
+        row: 2,
+        top: 5,
+        ..PromptLogprobs::default()
+    };
+    vec![short, empty]
+}
+
+fn token_frame_logprobs() -> TokenFrame {
+    TokenFrame {
+        step: 1,
+        ids: vec![7, 8, 9].into(),
+        counts: vec![1, 3, 0].into(),
+        tokens: vec![2, 10, 11, u32::MAX].into(),
+        logprobs: Some(logprobs()),
+        prompt_logprobs: prompt_logprobs(),
+        ..TokenFrame::default()
+    }
+}
+
+fn text_frame_logprobs() -> TextFrame {
+    TextFrame {
+        step: 1,
+        ids: vec![7, 8, 9].into(),
+        counts: vec![1, 3, 2].into(),
+        ends: vec![1, 3, 4].into(),
+        text: "abcd".into(),
+        tokens: Some(TokenIds {
+            rows: vec![0, 1, 2].into(),
+            ids: vec![2, 10, 11, u32::MAX, 5, 6].into(),
+        }),
+        logprobs: Some(logprobs()),
+        prompt_logprobs: prompt_logprobs(),
+        ..TextFrame::default()
+    }
 }

@@ -299,6 +299,7 @@ fn every_field_reaches_the_core() {
         frequency_penalty: -1.0,
         repetition_penalty: 1.1,
         logit_bias: vec![(4, -100.0)],
+        ..Sampling::default()
     };
     assert_eq!(sampling, expected);
     let stop = vec!["a".into(), "b".into()];
@@ -307,6 +308,7 @@ fn every_field_reaches_the_core() {
         include_stop: true,
         skip_special_tokens: false,
         min_tokens: 2,
+        ..Output::default()
     };
     assert_eq!(output, expected);
 }

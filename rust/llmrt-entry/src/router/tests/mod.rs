@@ -90,6 +90,7 @@ fn request(id: RequestId) -> Request {
         output,
         priority: 0,
         cache_salt: String::new(),
+        deadline_ms: None,
     }
 }
 
