@@ -133,8 +133,13 @@ class Entry:
         Raises OSError if there are no more descriptors, RuntimeError if the worker was not started.
         """
 
-    def core_down(self, reason: str) -> None:
-        """Ends all open requests with an error that gives ``reason``; new ones get 503 until a core answers again."""
+    def core_down(self, reason: str, scheduler: int | None = None, back_in: float | None = None) -> None:
+        """A process of the core has died, for ``reason``.
+
+        ``scheduler`` is the incarnation of the scheduler that it was: its open requests end with an error. ``back_in``
+        is the number of seconds until the core is expected to be up again, which clients are told; requests get 503
+        until then.
+        """
 
 @final
 class Client:

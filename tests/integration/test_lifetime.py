@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
 import pytest
 
+from llmrt import topology
 from support.h2_client import H2Client
 from support.server import Server, wait_for
 
@@ -54,7 +58,8 @@ def test_reset_after_the_first_chunk_leaves_siblings_of_the_connection_alone(ser
 def test_leave_while_queued_and_while_prefilling() -> None:
     server = Server("--max-num-seqs", "1", "--max-num-batched-tokens", "64", "--kv-cache-memory", "0.6")
     try:
-        with http(server) as client, http(server) as other:
+        # One protocol each.
+        with http(server) as client, http(server, http2=True) as other:
             prefilling = {"prompt": [7] * 8000, "max_tokens": 1, "stream": True}
             with client.stream("POST", COMPLETIONS, json=prefilling):
                 wait_for(lambda: server.metrics()["llmrt_num_requests_running"] == 1, "the prefill to run")
@@ -70,9 +75,10 @@ def test_leave_while_queued_and_while_prefilling() -> None:
         assert server.stop() == 0, server.log
 
 
-def test_abort_races_the_last_token(server: Server) -> None:
+@pytest.mark.parametrize("http2", [False, True])
+def test_abort_races_the_last_token(server: Server, http2: bool) -> None:
     before = server.wait_idle()
-    with http(server) as client:
+    with http(server, http2) as client:
         for tokens in range(1, 9):
             body = {**LONG, "max_tokens": tokens}
             with client.stream("POST", COMPLETIONS, json=body) as response:
@@ -124,21 +130,84 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_killed_supervisor_takes_its_children_along() -> None:
-    server = Server("--kv-cache-memory", "0.2")
+@pytest.fixture(scope="module")
+def mocked() -> Iterator[Server]:
+    mocked = Server("--engine", "mock", "--mock-step-ms", "5")
+    yield mocked
+    assert mocked.stop() == 0, mocked.log
+
+
+def test_a_reset_behind_the_end_is_a_success(mocked: Server) -> None:
+    """As the asynchronous OpenAI client does: it closes the stream as soon as it has read ``[DONE]``."""
+    before = ended(mocked)
+    with H2Client(mocked.host, mocked.port) as client:
+        for _ in range(50):
+            stream = client.post(COMPLETIONS, {**LONG, "max_tokens": 2})
+            client.read_until(lambda stream=stream: b"[DONE]" in client.bodies[stream])
+            if stream not in client.ended:
+                client.reset(stream)
+    after = ended(mocked)
+    assert after.get("length", 0) - before.get("length", 0) == 50
+    assert after.get("abort", 0) == before.get("abort", 0)
+
+
+def ended(server: Server) -> dict[str, float]:
+    """Requests that ended, by reason."""
+    server.wait_idle()
+    text = httpx2.get(f"{server.url}/metrics").text
+    found = re.findall(r'^llmrt_request_success_total{.*finished_reason="(\w+)".*} (\S+)$', text, re.MULTILINE)
+    return {reason: float(count) for reason, count in found}
+
+
+def test_live_requests_may_have_the_same_id(mocked: Server) -> None:
+    with H2Client(mocked.host, mocked.port) as one, http(mocked) as other:
+        name = ("x-request-id", "the-same")
+        body: dict[str, Any] = {**LONG, "max_tokens": 40}
+        stream = one.post(COMPLETIONS, body, name)
+        one.read_until(lambda: one.bodies[stream])
+        with other.stream("POST", COMPLETIONS, json=body, headers=[name]) as response:
+            assert response.headers["x-request-id"] == one.headers[stream]["x-request-id"] == "the-same"
+            assert [line for line in response.iter_lines() if line][-1] == "data: [DONE]"
+        assert one.finish(stream).endswith(b"data: [DONE]\n\n")
+
+
+def test_a_signal_says_goodbye_and_ends_streams_at_the_deadline_over_http2() -> None:
+    server = Server("--engine", "mock", "--mock-step-ms", "20", "--shutdown-timeout", "2")
+    with H2Client(server.host, server.port) as client:
+        long = client.post(COMPLETIONS, LONG)
+        short = client.post(COMPLETIONS, {**LONG, "max_tokens": 40})
+        client.read_until(lambda: client.bodies[long] and client.bodies[short])
+        server.process.send_signal(signal.SIGTERM)
+        client.read_until(lambda: client.said_goodbye)
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(f"{server.url}/ready")
+        finish = json.loads(client.finish(short).split(b"data: ")[-2])
+        assert finish["choices"][0]["finish_reason"] == "length"
+        *_, error, done = client.finish(long).split(b"data: ")
+    assert done == b"[DONE]\n\n"
+    assert json.loads(error)["error"]["type"] == "service_unavailable_error"
+    wait_for(lambda: server.process.poll() is not None, "the server to end")
+    assert server.process.returncode == 0, server.log
+
+
+def test_a_killed_supervisor_leaves_nothing() -> None:
+    server = Server("--engine", "mock")
+    directory = next(each for each in topology.live_directories() if f"-{server.process.pid}-" in each.name)
     children = server.children()
     server.stop(signal.SIGKILL)
     for child in children:
         wait_for(lambda child=child: not alive(child), f"child {child} to be gone")
     with pytest.raises(httpx2.ConnectError):
         httpx2.get(f"{server.url}/health")
+    # The dead cannot tidy up; whoever starts next does.
+    assert directory.exists()
+    assert Server("--engine", "mock").stop() == 0
+    assert not directory.exists()
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_dead_core_ends_open_streams_with_an_error(victim: int) -> None:
-    import os
-
-    server = Server("--kv-cache-memory", "0.2")
+def test_dead_core_ends_open_streams_and_a_server_without_restarts(victim: int) -> None:
+    server = Server("--kv-cache-memory", "0.2", "--no-restart-core")
     with http(server) as client, client.stream("POST", COMPLETIONS, json=LONG) as response:
         lines = response.iter_lines()
         assert next(lines).startswith("data: {")

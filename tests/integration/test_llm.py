@@ -245,8 +245,30 @@ def test_a_script_without_a_guard_leaves_nothing(tmp_path: Path, end: str) -> No
         wait_for(lambda: all(map(is_gone, children)), "the children to end")
 
 
-def test_a_core_that_dies_is_told_and_cleaned_up() -> None:
-    with LLM(kv_cache_memory=0.5) as llm:
+def test_calls_fail_with_the_core_and_work_again_behind_its_successor() -> None:
+    with LLM(engine="mock", mock_step_ms=5) as llm:
+        stream = llm.stream(CAPITAL, ENDLESS)
+        next(stream)
+        os.kill(llm._engine._parts.children[0].process.pid, signal.SIGKILL)
+        with pytest.raises(RequestError) as caught:
+            list(stream)
+        assert caught.value.status == 503
+        with pytest.raises(RequestError, match="not running") as caught:
+            llm.generate(CAPITAL)
+        assert caught.value.status == 503
+        wait_for(lambda: answers(llm), "a new core", 60)
+
+
+def answers(llm: LLM) -> bool:
+    try:
+        return llm.generate(CAPITAL, SamplingParams(max_tokens=2), use_tqdm=False)[0].completion_tokens == 2
+    except RequestError as error:
+        assert error.status == 503
+        return False
+
+
+def test_a_core_that_dies_without_restarts_is_told_and_cleaned_up() -> None:
+    with LLM(kv_cache_memory=0.5, restart_core=False) as llm:
         engine = llm._engine
         scheduler = engine._parts.children[0].process
         stream = llm.stream(CAPITAL, ENDLESS)

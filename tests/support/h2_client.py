@@ -21,6 +21,9 @@ class H2Client:
         self.connection.initiate_connection()
         self.bodies: dict[int, bytes] = {}
         self.status: dict[int, int] = {}
+        self.headers: dict[int, dict[str, str]] = {}
+        self.said_goodbye = False
+        """Whether the server has sent GOAWAY."""
         self.ended: set[int] = set()
         self._flush()
 
@@ -30,13 +33,17 @@ class H2Client:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
-    def post(self, path: str, body: dict[str, Any]) -> int:
-        """Sends a JSON request; returns its stream."""
-        stream = self.connection.get_next_available_stream_id()
-        headers = [(":method", "POST"), (":path", path), (":scheme", "http"), (":authority", self.authority)]
-        self.connection.send_headers(stream, [*headers, ("content-type", "application/json")])
+    def post(self, path: str, body: dict[str, Any], *fields: tuple[str, str]) -> int:
+        """Sends a JSON request with further header ``fields``; returns its stream."""
+        stream = self._begin("POST", path, ("content-type", "application/json"), *fields)
         self.connection.send_data(stream, json.dumps(body).encode(), end_stream=True)
-        self.bodies[stream] = b""
+        self._flush()
+        return stream
+
+    def get(self, path: str) -> int:
+        """Sends a request without a body; returns its stream."""
+        stream = self._begin("GET", path)
+        self.connection.end_stream(stream)
         self._flush()
         return stream
 
@@ -60,14 +67,24 @@ class H2Client:
         self.read_until(lambda: stream in self.ended)
         return self.bodies[stream]
 
+    def _begin(self, method: str, path: str, *fields: tuple[str, str]) -> int:
+        stream = self.connection.get_next_available_stream_id()
+        headers = [(":method", method), (":path", path), (":scheme", "http"), (":authority", self.authority)]
+        self.connection.send_headers(stream, [*headers, *fields])
+        self.bodies[stream] = b""
+        return stream
+
     def _take(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.ResponseReceived):
-            self.status[event.stream_id] = int(dict(event.headers)[":status"])
+            self.headers[event.stream_id] = dict(event.headers)
+            self.status[event.stream_id] = int(self.headers[event.stream_id][":status"])
         elif isinstance(event, h2.events.DataReceived):
             self.bodies[event.stream_id] += event.data
             self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         elif isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
             self.ended.add(event.stream_id)
+        elif isinstance(event, h2.events.ConnectionTerminated):
+            self.said_goodbye = True
 
     def _flush(self) -> None:
         self.socket.sendall(self.connection.data_to_send())

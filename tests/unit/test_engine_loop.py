@@ -148,6 +148,27 @@ def test_a_plan_that_cannot_be_made_ends_the_engine(rig: Rig, monkeypatch: pytes
     assert len(attempts) == 1
 
 
+def test_what_was_lost_with_a_detokenizer_is_told_by_its_successor(rig: Rig) -> None:
+    running = rig.start()
+    rig.submit(1, [3, 4], max_tokens=10_000)
+    rig.until(lambda: rig.tokens[1])
+    endpoint = rig.detokenizer.endpoint
+    rig.detokenizer.close("gone")
+    # This one was never told of to the dead one.
+    rig.submit(2, [5, 6], max_tokens=10_000)
+    rig.detokenizer = link.Inbox(endpoint)
+    rig.links.append(rig.detokenizer)
+    rig.until(lambda: 1 in rig.outcomes)
+    assert (rig.outcomes[1].reason, rig.outcomes[1].status) == (wire.ERROR, 503)
+    rig.submit(3, [7, 8], max_tokens=2)
+    rig.until(lambda: 3 in rig.outcomes)
+    assert rig.outcomes[3] == wire.Outcome(wire.LENGTH)
+    # It runs or was lost too, as the order of events may be; in either case somebody is told.
+    rig.entry.send(wire.Abort([2]))
+    rig.until(lambda: 2 in rig.outcomes)
+    assert not running.done()
+
+
 def test_a_detokenizer_that_does_not_read_holds_up_the_steps_and_loses_nothing(rig: Rig) -> None:
     running = rig.start()
     rig.reads = False

@@ -172,7 +172,7 @@ def test_silent_sender_is_dropped(loop: Loop, endpoint: str) -> None:
     (joined,) = loop.until_event(link.Joined)
     loop.until(lambda _: outbox.ready)
     loop.links.remove(outbox)
-    assert loop.until_event(link.Left) == [link.Left(joined.peer, "no sign of life")]
+    assert loop.until_event(link.Left) == [link.Left(joined.peer, "no sign of life", silent=True)]
     loop.links.append(outbox)
     # It is told to greet again, and does.
     loop.until_event(link.Down, link.Joined, link.Up)
@@ -209,7 +209,7 @@ def test_looks_do_not_put_heartbeats_off(loop: Loop, endpoint: str) -> None:
         inbox._try_soon()
         return bool(events)
 
-    assert loop.until(looking) == [link.Left(joined.peer, "no sign of life")]
+    assert loop.until(looking) == [link.Left(joined.peer, "no sign of life", silent=True)]
 
 
 def test_credit_for_a_peer_that_does_not_read_is_not_lost(loop: Loop, endpoint: str) -> None:

@@ -84,6 +84,12 @@ class EntryOptions:
     stall_timeout: float = option(
         60.0, "seconds that a client may leave its answer unread before it is aborted", between=(0.1, 86400)
     )
+    sse_ping_interval: float = option(
+        15.0, "longest silence on a stream, seconds, before a comment is sent (0: none)", between=(0, 86400)
+    )
+    health_timeout: float = option(
+        20.0, "seconds within which /health_generate must have its token", between=(0.1, 86400)
+    )
     shutdown_timeout: float = option(30.0, "seconds that running requests get to end after SIGTERM", between=(0, 86400))
 
 
@@ -121,6 +127,15 @@ class ProcessOptions:
         60.0,
         "seconds without a sign of life after which the core counts as dead; it gives none while it computes a step",
         between=(1, 86400),
+    )
+    restart_core: bool = option(
+        True, "start a process of the core again when it dies or hangs; without it the server ends"
+    )
+    max_core_restarts: int = option(
+        5, "restarts within --core-restart-window; at one more the server ends", between=(1, 1 << 20)
+    )
+    core_restart_window: float = option(
+        300.0, "seconds for which a restart counts against --max-core-restarts", between=(1, 1e6)
     )
 
 

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 VERIFY_EVERY = 60.0
 """Seconds between two checks of the books; they take place only where the process would sleep."""
 
+DETOKENIZER_LOST = "the text of this answer got lost with a process of the server"
+
 STEP_FAILED = "the server failed while it computed this request"
 
 MAX_FAILED_STEPS = 8
@@ -118,12 +120,16 @@ class EngineLoop:
         self.scheduler.abort(orphans)
 
     def _detokenizer_lost(self, reason: str) -> None:
-        """Its successor would not know the requests that are open, and entries notice its death themselves."""
-        if self._owners:
-            log.error("the detokenizer is gone (%s): %d requests are aborted", reason, len(self._owners))
-        self.scheduler.abort(list(self._owners))
-        self._settle(self.scheduler.take_frame())
-        self._unsent = None
+        """Its successor does not know the requests that are open, so they end; it is told so, and passes it on.
+
+        Entries that have seen the death have told their clients themselves; but a request may have been sent when the
+        successor was there already, and this process did not know.
+        """
+        lost = self.scheduler.fail_all(DETOKENIZER_LOST, 503)
+        if lost:
+            log.error("the detokenizer is gone (%s): %d requests end with an error", reason, lost)
+        self._unsent = self.scheduler.take_frame()
+        self._settle(self._unsent)
 
     # Steps
 

@@ -82,10 +82,11 @@ class Joined:
 
 @dataclass(frozen=True)
 class Left:
-    """The peer said that it ends, vanished, fell silent, or was replaced by a successor."""
+    """The peer said that it ends, vanished, fell silent (then ``silent``), or was replaced by a successor."""
 
     peer: int
     reason: str
+    silent: bool = False
 
 
 @dataclass(frozen=True)

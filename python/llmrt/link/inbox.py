@@ -166,11 +166,11 @@ class Inbox(Socket):
         _log.warning("peer refused: %s", reason)
         self._answer(key, wire.Dead(self.welcome.incarnation, reason))
 
-    def _leave(self, key: bytes, reason: str) -> None:
+    def _leave(self, key: bytes, reason: str, silent: bool = False) -> None:
         guest = self._guests.pop(key, None)
         if guest is not None:
             del self._keys[guest.peer]
-            self._events.append(Left(guest.peer, reason))
+            self._events.append(Left(guest.peer, reason, silent))
 
     def _pay(self, key: bytes, guest: _Guest) -> None:
         if guest.owed and self._answer(key, wire.Credit(guest.owed)):
@@ -180,7 +180,7 @@ class Inbox(Socket):
         for key, guest in list(self._guests.items()):
             guest.silent += 1
             if guest.silent > self.options.patience:
-                self._leave(key, "no sign of life")
+                self._leave(key, "no sign of life", silent=True)
         self._probe()
 
     def _probe(self) -> None:

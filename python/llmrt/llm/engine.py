@@ -9,8 +9,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import zmq
-
 from llmrt import model_source, topology
 from llmrt.config import Config
 from llmrt.llm.answer import RequestError, lost
@@ -104,7 +102,7 @@ class Engine:
                 fault = self._watch()
                 self._over = over = fault or over
                 if fault is not None:
-                    self._parts.entry.core_down(fault)
+                    self._parts.give_up(fault)
                 self._parts.entry.shutdown(0.0)
                 self._parts.entry.wait(_GOODBYE)
         except BaseException as error:
@@ -115,22 +113,13 @@ class Engine:
 
     def _watch(self) -> str | None:
         """Waits for the end; returns what went wrong, ``None`` when the end was asked for."""
-        poller = zmq.Poller()
-        self._parts.register(poller)
-        poller.register(self._end.fileno(), zmq.POLLIN)
-        with contextlib.ExitStack() as watched:
-            # Readable when the process ends: SIGCHLD goes to handlers that are not ours. Where there are none, the end
-            # shows when the next heartbeat is due.
-            for child in self._parts.children if hasattr(os, "pidfd_open") else []:
-                descriptor = os.pidfd_open(child.process.pid)
-                watched.callback(os.close, descriptor)
-                poller.register(descriptor, zmq.POLLIN)
-            while True:
-                self._parts.wait(poller)
-                if self._is_closed():
-                    return None
-                if (fault := self._parts.fault()) is not None:
-                    return fault
+        self._parts.listen_to(self._end.fileno())
+        while True:
+            self._parts.wait()
+            if self._is_closed():
+                return None
+            if (fault := self._parts.tend()) is not None:
+                return fault
 
     def _is_closed(self) -> bool:
         try:

@@ -159,6 +159,17 @@ class Scheduler:
             request.length = len(request.tokens)
         return len(ended)
 
+    def fail_all(self, message: str, status: int) -> int:
+        """Every request ends with an error, of which a detokenizer is told that knows none of them yet.
+
+        Returns how many have ended.
+        """
+        ended = list(self._requests)
+        for request in self._requests.values():
+            request.opened = False
+        self._end(ended, wire.Outcome(wire.ERROR, status=status, message=message))
+        return len(ended)
+
     def _drop(self, request: Request, outcome: wire.Outcome) -> None:
         request.finished = True
         del self._requests[request.id]

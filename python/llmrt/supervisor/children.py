@@ -16,10 +16,26 @@ KILL_AFTER = 5.0
 
 
 class Child:
-    """A Python module run as a process; it reads its JSON configuration from the descriptor named in its argument."""
+    """A Python module run as a process; it reads its JSON configuration from the descriptor named in its argument.
 
-    def __init__(self, name: str, module: str, configuration: bytes, environment: Mapping[str, str] | None = None):
+    ``role`` and ``index`` are what it calls itself on the links.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        role: str,
+        module: str,
+        configuration: bytes,
+        environment: Mapping[str, str] | None = None,
+        index: int = 0,
+    ):
         self.name = name
+        self.role = role
+        self.index = index
+        self._module = module
+        self._configuration = configuration
+        self._environment = environment
         descriptor = topology.descriptor_of(configuration)
         try:
             # A session of its own: a terminal's interrupt reaches the supervisor alone, which decides.
@@ -32,6 +48,15 @@ class Child:
             )
         finally:
             os.close(descriptor)
+
+    def again(self) -> Child:
+        """Starts the same once more."""
+        return Child(self.name, self.role, self._module, self._configuration, self._environment, self.index)
+
+    def kill(self) -> None:
+        """Ends it now, and waits for that."""
+        self.process.kill()
+        self.process.wait()
 
     def ended(self) -> str | None:
         """How the process ended, ``None`` while it runs."""

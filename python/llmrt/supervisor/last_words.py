@@ -26,3 +26,7 @@ class LastWords:
         """The reason as one line, ``None`` before there is one."""
         reason = self._reasons.get(role)
         return None if reason is None else " ".join(reason.split())
+
+    def forget(self, role: str) -> None:
+        """A successor in this role starts: what comes now is its own."""
+        self._reasons.pop(role, None)

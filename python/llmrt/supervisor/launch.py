@@ -34,7 +34,7 @@ def children(config: Config, source: ModelSource, topology: Topology) -> list[Ch
         started = [engine(config, source, topology)]
         undo.callback(stop, started)
         told = json.dumps(detokenizer_config(config, source, topology)).encode()
-        started.append(Child("the detokenizer", "llmrt.detokenizer.process", told))
+        started.append(Child("the detokenizer", "detokenizer", "llmrt.detokenizer.process", told))
         undo.pop_all()
     return started
 
@@ -43,8 +43,9 @@ def engine(config: Config, source: ModelSource, topology: Topology) -> Child:
     """Starts what answers requests: the scheduler, or the mock engine in its place."""
     if config.mock.engine == "mock":
         told = json.dumps(mock_config(config, source, topology)).encode()
-        return Child("the mock engine", "llmrt.engine.mock", told)
-    return Child("the scheduler", "llmrt.engine.process", engine_config(config, source, topology).to_json())
+        return Child("the mock engine", "scheduler", "llmrt.engine.mock", told)
+    told = engine_config(config, source, topology).to_json()
+    return Child("the scheduler", "scheduler", "llmrt.engine.process", told)
 
 
 def entry(config: Config, source: ModelSource, topology: Topology, listener: socket.socket | None) -> Entry:
@@ -169,8 +170,8 @@ def detokenizer_config(config: Config, source: ModelSource, topology: Topology) 
 def entry_config(config: Config, source: ModelSource, topology: Topology, descriptor: int | None) -> dict[str, Any]:
     """What an entry worker is told; ``descriptor`` is that of its listening socket, if it has one."""
     served = config.model.served_model_name
-    # Whoever reads slowly in this process holds up nobody but itself.
-    patience = {} if descriptor is not None else {"response_buffer_bytes": LOCAL_BUFFER}
+    # Whoever reads slowly in this process holds up nobody but itself, and no proxy is in between.
+    patience = {} if descriptor is not None else {"response_buffer_bytes": LOCAL_BUFFER, "ping_interval_s": 0}
     return {
         "worker": 0,
         "listen_fd": descriptor,
@@ -194,6 +195,8 @@ def entry_config(config: Config, source: ModelSource, topology: Topology, descri
             "max_requests": config.scheduler.max_num_seqs + config.entry.max_num_queued_reqs,
             "keep_alive_timeout_s": config.entry.keep_alive_timeout,
             "stall_timeout_s": config.entry.stall_timeout,
+            "ping_interval_s": config.entry.sse_ping_interval,
+            "health_timeout_s": config.entry.health_timeout,
             **patience,
         },
         "log": _log(config),

@@ -18,6 +18,7 @@ from llmrt.config import Config
 from llmrt.model_source import ModelSource
 from llmrt.supervisor import children, launch
 from llmrt.supervisor.children import Child
+from llmrt.supervisor.core import Member, Restarts
 from llmrt.supervisor.errors import preparing
 from llmrt.supervisor.last_words import LastWords
 
@@ -46,11 +47,22 @@ class Parts:
     def __init__(self, config: Config, source: ModelSource) -> None:
         self.config = config
         self.source = source
-        self.children: list[Child] = []
-        self.core_is_up = False
+        self.core: list[Member] = []
         self.began = time.monotonic()
+        self._was_up = False
+        options = config.process
+        self._restarts: Restarts | None = None
+        if options.restart_core:
+            self._restarts = Restarts(options.max_core_restarts, options.core_restart_window)
+        self._poller = zmq.Poller()
+        self._lives: dict[Child, int] = {}
         self._control: link.Inbox
         self._last_words = LastWords()
+
+    @property
+    def children(self) -> list[Child]:
+        """The processes as they are now."""
+        return [member.child for member in self.core]
 
     @contextlib.contextmanager
     def started(self, listener: socket.socket | None) -> Iterator[None]:
@@ -68,8 +80,12 @@ class Parts:
         self.table = topology.build(self.directory.path)
         self._control = link.Inbox(self.table.control, options=launch.link_options(self.config))
         ending.callback(self._control.close, "the server ends")
-        self.children = launch.children(self.config, self.source, self.table)
-        ending.callback(children.stop, self.children)
+        self._control.register(self._poller)
+        self.core = [Member(child) for child in launch.children(self.config, self.source, self.table)]
+        ending.callback(lambda: children.stop(self.children))
+        ending.callback(self._unwatch)
+        for child in self.children:
+            self._watch(child)
         self.entry = launch.entry(self.config, self.source, self.table, listener)
         ending.callback(self._end_entry)
 
@@ -78,52 +94,106 @@ class Parts:
         parts = {child.name.removeprefix("the "): child.process.pid for child in self.children}
         return {"supervisor": os.getpid(), **parts}
 
-    def register(self, poller: zmq.Poller) -> None:
-        """Has ``poller`` wake for the control link; then call :meth:`wait` with it."""
-        self._control.register(poller)
+    def listen_to(self, descriptor: int) -> None:
+        """Has :meth:`wait` wake when ``descriptor`` is readable."""
+        self._poller.register(descriptor, zmq.POLLIN)
 
-    def wait(self, poller: zmq.Poller, timeout: float | None = None) -> None:
+    def wait(self, timeout: float | None = None) -> None:
         """Sleeps until something happens, at most ``timeout`` seconds, then takes what the control link has."""
-        limits = [limit for limit in (timeout, self._until_start_deadline()) if limit is not None]
-        link.poll(poller, [self._control], min(limits, default=None))
+        tended = (member for member in self.core if self._restarts is not None or member.due is None)
+        deadlines = [member.until_deadline(self.config.process.start_timeout) for member in tended]
+        limits = [limit for limit in (timeout, *deadlines) if limit is not None]
+        link.poll(self._poller, [self._control], min(limits, default=None))
         for event in self._control.receive():
             self._notice(event)
             if isinstance(event, link.Received) and isinstance(event.message, wire.Call):
                 self._answer(event.peer, event.message)
 
-    def fault(self) -> str | None:
-        """What keeps the server from going on, ``None`` while nothing does."""
-        for child in self.children:
-            if (fault := child.ended()) is not None:
-                return self._explained(child, fault)
-        if self._until_start_deadline() == 0.0:
-            return f"the model did not load in {self.config.process.start_timeout:g} s (--start-timeout)"
+    def tend(self) -> str | None:
+        """Looks after the core: what has died is started again after a while, what hangs is killed.
+
+        Returns what keeps the server from going on, ``None`` while nothing does.
+        """
+        for member in self.core:
+            fault = self._fault(member) or self._revived(member)
+            if fault is not None and not self._rested(member, fault):
+                return fault
         return None
 
+    def stop_restarts(self) -> None:
+        """From now on what has died stays dead, and :meth:`tend` tells of it."""
+        self._restarts = None
+
     def crash(self) -> str | None:
-        """How a process failed; one that has ended by itself and well did not."""
-        return next((child.ended() for child in self.children if child.process.poll()), None)
+        """How a process failed; one that has ended by itself and well did not, nor one that waits for its restart."""
+        running = (member.child for member in self.core if member.due is None)
+        return next((child.ended() for child in running if child.process.poll()), None)
+
+    def give_up(self, fault: str) -> None:
+        """Tells open requests that nobody will answer them any more."""
+        for member in self.core:
+            if member.child.role == "scheduler":
+                self.entry.core_down(fault, member.incarnation)
+
+    def _fault(self, member: Member) -> str | None:
+        if member.due is not None:
+            return None
+        child, process = member.child, self.config.process
+        if (fault := child.ended()) is not None:
+            self._unwatch(child)
+            return self._explained(child, fault)
+        if not member.hung(process.start_timeout):
+            return None
+        self._unwatch(child)
+        child.kill()
+        if member.joined:
+            return f"{child.name} gave no sign of life for {process.step_deadline:g} s (--step-deadline)"
+        what = "the model did not load" if child.role == "scheduler" else f"{child.name} did not start"
+        return f"{what} in {process.start_timeout:g} s (--start-timeout)"
+
+    def _revived(self, member: Member) -> str | None:
+        """Starts a dead process again if that is due; returns why that failed."""
+        try:
+            if self._restarts is not None and member.revive():
+                self._last_words.forget(member.child.role)
+                _log.info("%s starts again", member.child.name)
+                self._watch(member.child)
+        except OSError as error:
+            return f"{member.child.name} cannot be started again: {error.strerror}"
+        return None
+
+    def _rested(self, member: Member, fault: str) -> bool:
+        """Plans the restart of a dead process, and tells the entry; false when there is to be none."""
+        if self._restarts is None or not self._was_up:
+            return False
+        pause = self._restarts.pause(time.monotonic())
+        if pause is None:
+            limit, window = self._restarts.limit, self._restarts.window
+            _log.error("there were %d restarts in %g s (--max-core-restarts)", limit, window)
+            return False
+        scheduler = member.incarnation if member.child.role == "scheduler" else None
+        back_in = member.rest(pause)
+        _log.error("%s; it starts again in %.1f s", fault, pause)
+        self.entry.core_down(fault, scheduler, back_in)
+        return True
 
     def _explained(self, child: Child, fault: str) -> str:
         """Adds what a process that ended by itself said of it, which may still be on its way."""
         if child.process.returncode <= 0:
             return fault
-        role = "scheduler" if child is self.children[0] else "detokenizer"
         end = time.monotonic() + LAST_WORDS
-        poller = zmq.Poller()
-        self.register(poller)
-        while (words := self._last_words.of(role)) is None and (left := end - time.monotonic()) > 0:
-            self.wait(poller, left)
+        while (words := self._last_words.of(child.role)) is None and (left := end - time.monotonic()) > 0:
+            self.wait(left)
         return fault if words is None else f"{fault}: {words}"
 
     def _notice(self, event: link.InboxEvent) -> None:
         self._last_words.notice(event)
+        for member in self.core:
+            if member.notice(event) and member.child.role == "scheduler":
+                self._was_up = True
+                _log.info("ready after %.1f s", member.took)
         if isinstance(event, link.Joined):
             _log.debug("%s %d has joined", event.hello.role, event.hello.index)
-            # One that was silent for too long joins again.
-            if event.hello.role == "scheduler" and not self.core_is_up:
-                self.core_is_up = True
-                _log.info("ready after %.1f s", time.monotonic() - self.began)
         elif isinstance(event, link.Left):
             _log.debug("a process has left: %s", event.reason)
 
@@ -137,12 +207,19 @@ class Parts:
         with contextlib.suppress(link.NotReady, link.Full):
             self._control.send(peer, reply)
 
+    def _watch(self, child: Child) -> None:
+        """Wakes :meth:`wait` when the process ends. Where that cannot be had, it shows with the next heartbeat."""
+        if hasattr(os, "pidfd_open"):
+            self._lives[child] = os.pidfd_open(child.process.pid)
+            self._poller.register(self._lives[child], zmq.POLLIN)
+
+    def _unwatch(self, *ended: Child) -> None:
+        for child in ended or list(self._lives):
+            if (descriptor := self._lives.pop(child, None)) is not None:
+                self._poller.unregister(descriptor)
+                os.close(descriptor)
+
     def _end_entry(self) -> None:
         """Ends the entry worker where nobody has; requests that are still open are told."""
         self.entry.shutdown(0.0)
         self.entry.wait(GOODBYE)
-
-    def _until_start_deadline(self) -> float | None:
-        if self.core_is_up:
-            return None
-        return max(0.0, self.began + self.config.process.start_timeout - time.monotonic())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import signal
 
-import zmq
-
 from llmrt import __version__, logs, model_source, topology
 from llmrt.config import Config
 from llmrt.process.signals import Signals
@@ -46,7 +44,7 @@ class Supervisor:
                 listener.close()
                 self._publish(parts, url)
                 _log.info("%s: listening on %s, loading the model", source.name, url)
-                return self._watch(signals, parts)
+                return self._watch(signals, parts, url)
         finally:
             signals.close()
 
@@ -55,33 +53,34 @@ class Supervisor:
         with preparing():
             facts.publish(parts.directory.path, facts.Facts(__version__, url, name, parts.processes(), parts.table))
 
-    def _watch(self, signals: Signals, parts: Parts) -> int:
-        poller = zmq.Poller()
-        parts.register(poller)
-        poller.register(signals.fileno(), zmq.POLLIN)
+    def _watch(self, signals: Signals, parts: Parts, url: str) -> int:
+        parts.listen_to(signals.fileno())
+        known = parts.processes()
         while True:
-            parts.wait(poller)
+            parts.wait()
             if _asked_to_end(signals):
-                return self._drain(signals, parts, poller)
-            fault = parts.fault()
-            if fault is not None:
+                return self._drain(signals, parts)
+            if (fault := parts.tend()) is not None:
                 return self._give_up(parts, fault)
+            if known != (known := parts.processes()):
+                self._publish(parts, url)
 
     def _give_up(self, parts: Parts, fault: str) -> int:
         """Open requests are told, then the server ends: a server without its core answers nothing."""
         _log.error("%s; the server ends", fault)
-        parts.entry.core_down(fault)
+        parts.give_up(fault)
         parts.entry.shutdown(GOODBYE)
         parts.entry.wait(2 * GOODBYE)
         return FAILURE
 
-    def _drain(self, signals: Signals, parts: Parts, poller: zmq.Poller) -> int:
+    def _drain(self, signals: Signals, parts: Parts) -> int:
         """Lets running requests end; a second signal ends the wait at once, and so does a fault."""
         patience = self.config.entry.shutdown_timeout
         _log.info("draining for up to %g s; signal again to stop now", patience)
+        parts.stop_restarts()
         parts.entry.shutdown(patience)
         while True:
-            fault = parts.fault()
+            fault = parts.tend()
             over = parts.entry.wait(0.0)
             # Where all processes are told to end at once, those that did are missed by open requests only.
             if over:
@@ -90,7 +89,7 @@ class Supervisor:
                 return self._give_up(parts, fault)
             if over:
                 return 0
-            parts.wait(poller, LOOK_EVERY)
+            parts.wait(LOOK_EVERY)
             if _asked_to_end(signals):
                 _log.warning("stopping now")
                 return 0

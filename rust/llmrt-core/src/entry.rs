@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use llmrt_entry::{EntryConfig, EntryWorker, LocalClient, LocalResponse, StartError, api};
+use llmrt_entry::{
+    CoreDown, EntryConfig, EntryWorker, LocalClient, LocalResponse, StartError, api,
+};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -88,13 +90,32 @@ impl Entry {
         }
     }
 
-    /// Ends all open requests with an error that gives `reason`; new ones get 503 until a core answers again.
-    fn core_down(&self, py: Python<'_>, reason: &str) {
+    /// A process of the core has died, for `reason`. `scheduler` is the incarnation of the scheduler that it was: its
+    /// open requests end with an error. `back_in` is the number of seconds until the core is expected to be up again,
+    /// which clients are told; requests get 503 until then.
+    #[pyo3(signature = (reason, scheduler=None, back_in=None))]
+    fn core_down(
+        &self,
+        py: Python<'_>,
+        reason: String,
+        scheduler: Option<u64>,
+        back_in: Option<f64>,
+    ) -> PyResult<()> {
+        let back_in = back_in
+            .map(Duration::try_from_secs_f64)
+            .transpose()
+            .map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let down = CoreDown {
+            reason,
+            scheduler,
+            back_in,
+        };
         py.detach(|| {
             if let State::Started(worker) = &*self.state() {
-                worker.core_down(reason);
+                worker.core_down(down);
             }
         });
+        Ok(())
     }
 }
 

@@ -103,6 +103,10 @@ pub struct Limits {
     /// Seconds that a response may stay above `response_buffer_bytes` before its request is aborted, and that a
     /// client may read nothing of what was sent before it is hung up on.
     pub stall_timeout_s: f64,
+    /// Longest silence on a stream before a comment is sent, seconds; 0 sends none.
+    pub ping_interval_s: f64,
+    /// Seconds within which `/health_generate` must have its token.
+    pub health_timeout_s: f64,
 }
 
 impl Default for Limits {
@@ -120,6 +124,8 @@ impl Default for Limits {
             max_concurrent_streams: 1024,
             response_buffer_bytes: 256 << 10,
             stall_timeout_s: 60.0,
+            ping_interval_s: 15.0,
+            health_timeout_s: 20.0,
         }
     }
 }
@@ -223,6 +229,16 @@ impl EntryConfig {
                 "a positive number of seconds",
             ),
             (
+                limits.ping_interval_s == 0.0 || seconds(limits.ping_interval_s),
+                "limits.ping_interval_s",
+                "0 or more seconds",
+            ),
+            (
+                seconds(limits.health_timeout_s),
+                "limits.health_timeout_s",
+                "a positive number of seconds",
+            ),
+            (
                 self.link.are_sound(),
                 "link.heartbeat_s and link.silence_s",
                 "positive numbers of seconds",
@@ -255,6 +271,14 @@ impl Limits {
 
     pub(crate) fn stall_timeout(&self) -> Duration {
         Duration::from_secs_f64(self.stall_timeout_s)
+    }
+
+    pub(crate) fn ping_interval(&self) -> Option<Duration> {
+        (self.ping_interval_s > 0.0).then(|| Duration::from_secs_f64(self.ping_interval_s))
+    }
+
+    pub(crate) fn health_timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.health_timeout_s)
     }
 }
 

@@ -10,6 +10,7 @@ use llmrt_link::{Outbox, PeerState};
 use llmrt_wire::{Call, Message, Reply};
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
+use crate::api::ApiError;
 use crate::metrics::CoreStats;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -33,8 +34,10 @@ pub struct Core {
     /// Detokenizers that have joined the results inbox, and whether one has left since.
     detokenizers: Cell<usize>,
     lost_detokenizer: RefCell<Option<Rc<str>>>,
-    /// A death that the supervisor told of, and the scheduler that it concerns.
-    told: RefCell<Option<(Option<u64>, Rc<str>)>>,
+    /// A scheduler that the supervisor has told the death of.
+    told: RefCell<Option<(u64, Rc<str>)>>,
+    /// When the supervisor expects a core that is down to be up again.
+    back_at: Cell<Option<Instant>>,
     calls: RefCell<HashMap<u64, oneshot::Sender<Reply>>>,
     next_call: Cell<u64>,
     stats: Mutex<Known>,
@@ -64,6 +67,7 @@ impl Core {
             detokenizers: Cell::new(0),
             lost_detokenizer: RefCell::default(),
             told: RefCell::default(),
+            back_at: Cell::new(None),
             calls: RefCell::default(),
             next_call: Cell::new(0),
             stats: Mutex::default(),
@@ -81,8 +85,8 @@ impl Core {
             }
             PeerState::Ready { incarnation, .. } => Some(*incarnation),
         };
-        if let Some((concerned, reason)) = &*self.told.borrow()
-            && *concerned == incarnation
+        if let Some((dead, reason)) = &*self.told.borrow()
+            && Some(*dead) == incarnation
         {
             return CoreState::Down {
                 reason: reason.clone(),
@@ -108,13 +112,37 @@ impl Core {
         self.scheduler.clone()
     }
 
-    /// The supervisor says that the present core is dead. Holds until another scheduler has answered.
-    pub fn told_down(&self, reason: &str) {
-        let incarnation = match &*self.scheduler.borrow() {
-            PeerState::Ready { incarnation, .. } => Some(*incarnation),
-            _ => None,
-        };
-        *self.told.borrow_mut() = Some((incarnation, reason.into()));
+    /// The supervisor says that the scheduler of this incarnation is dead. Holds until another one has answered.
+    /// Returns whether it is the one that holds the open requests: the news may be older than its successor, or the
+    /// link has told of it already.
+    pub fn told_down(&self, dead: u64, reason: &str) -> bool {
+        let concerned = matches!(
+            *self.scheduler.borrow(),
+            PeerState::Ready { incarnation, .. } if incarnation == dead
+        );
+        if concerned {
+            *self.told.borrow_mut() = Some((dead, reason.into()));
+        }
+        concerned
+    }
+
+    /// The supervisor expects a core that is down to be up again in so long.
+    pub fn expect_back(&self, wait: Duration) {
+        self.back_at.set(Some(Instant::now() + wait));
+    }
+
+    /// 503 with `message`, and with the time after which to try again.
+    pub fn unavailable(&self, message: &str) -> ApiError {
+        let error = ApiError::unavailable(message);
+        match self
+            .back_at
+            .get()
+            .map(|at| at.saturating_duration_since(Instant::now()))
+        {
+            Some(wait) if wait > Duration::ZERO => error.retry_after(wait),
+            // Nothing is expected, or it is late.
+            _ => error,
+        }
     }
 
     pub fn detokenizer_joined(&self) {

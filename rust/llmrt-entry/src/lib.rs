@@ -31,4 +31,5 @@ mod worker;
 
 pub use config::EntryConfig;
 pub use local::{LocalClient, LocalResponse};
+pub use shard::CoreDown;
 pub use worker::{EntryWorker, StartError};

@@ -17,6 +17,7 @@ use tokio::task::spawn_local;
 use crate::api::{self, ApiError, Models};
 use crate::config::EntryConfig;
 use crate::core::{Core, CoreState};
+use crate::handlers::Probes;
 use crate::http::{BodyBudget, HttpService, RequestIds, Routes};
 use crate::local::LocalRequest;
 use crate::metrics::Metrics;
@@ -31,12 +32,23 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// What the owner of a worker can ask of it.
 #[derive(Debug)]
 pub enum Command {
-    /// The core is dead: end all open requests.
-    CoreDown { reason: String },
+    /// A process of the core is dead.
+    CoreDown(CoreDown),
     /// Answer a request of this process.
     Request(Box<LocalRequest>),
     /// Take no new requests; give the open ones so long.
     Shutdown { timeout: Duration },
+}
+
+/// What the supervisor knows of a process that has died.
+#[derive(Clone, Debug)]
+pub struct CoreDown {
+    pub reason: String,
+    /// The scheduler that has died, by its incarnation; none when it was another process, whose end shows at its
+    /// links.
+    pub scheduler: Option<u64>,
+    /// When the core is expected to be up again.
+    pub back_in: Option<Duration>,
 }
 
 /// State of a shard, shared by the tasks on its thread.
@@ -52,6 +64,7 @@ pub struct Shard {
     pub routes: Routes,
     pub request_ids: RequestIds,
     pub connections: Connections,
+    pub probes: Probes,
     /// Random per start; part of the ids of answers.
     pub incarnation: u64,
     draining: Cell<bool>,
@@ -70,6 +83,7 @@ impl Shard {
             permits: config.limits.max_requests,
             buffer_bytes: config.limits.response_buffer_bytes,
             stall_timeout: config.limits.stall_timeout(),
+            ping_interval: config.limits.ping_interval(),
         };
         Ok(Rc::new(Self {
             api_limits: RefCell::new(Arc::new(api::Limits {
@@ -86,6 +100,7 @@ impl Shard {
             routes: Routes::new()?,
             request_ids: RequestIds::new(),
             connections: Connections::new(&config.limits),
+            probes: Probes::default(),
             incarnation: Identity::draw(),
             draining: Cell::new(false),
             config,
@@ -105,6 +120,8 @@ impl Shard {
         spawn_local(self.clone().take_replies());
         let shard = self.clone();
         spawn_local(async move { shard.router.watch_stalls().await });
+        let shard = self.clone();
+        spawn_local(async move { shard.router.ping_silent().await });
         spawn_local(stat_line::write(self.clone()));
         let timeout = loop {
             let Some(command) = commands.recv().await else {
@@ -139,14 +156,22 @@ impl Shard {
     /// Does what the owner asks; a shutdown is left to the caller, with its timeout.
     fn obey(self: &Rc<Self>, command: Command) -> Option<Duration> {
         match command {
-            Command::CoreDown { reason } => {
-                self.core.told_down(&reason);
-                self.core_lost(&reason);
-            }
+            Command::CoreDown(down) => self.core_down(&down),
             Command::Request(request) => LocalExecutor.execute(request.answer(self.clone())),
             Command::Shutdown { timeout } => return Some(timeout),
         }
         None
+    }
+
+    fn core_down(&self, down: &CoreDown) {
+        if let Some(wait) = down.back_in {
+            self.core.expect_back(wait);
+        }
+        if let Some(incarnation) = down.scheduler
+            && self.core.told_down(incarnation, &down.reason)
+        {
+            self.core_lost(&down.reason);
+        }
     }
 
     /// Whether a new generation can be taken.
@@ -165,7 +190,7 @@ impl Shard {
             CoreState::Down { .. } => "The model is not running.",
         };
         self.metrics.rejected(CoreDown);
-        Err(ApiError::unavailable(message))
+        Err(self.core.unavailable(message))
     }
 
     /// Whether the worker takes no new requests any more.
@@ -230,6 +255,7 @@ impl Shard {
             serde_json::json!({
                 "core": core,
                 "open_requests": self.router.open_requests(),
+                "permits": self.router.permits_taken(),
                 "open_connections": self.connections.open(),
             })
             .to_string()

@@ -16,7 +16,7 @@ use crate::config::{ConfigError, EntryConfig};
 use crate::local::LocalClient;
 use crate::prompt::{PromptError, Prompts};
 use crate::server;
-use crate::shard::{Command, Shard};
+use crate::shard::{Command, CoreDown, Shard};
 
 /// Why a worker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -77,11 +77,10 @@ impl EntryWorker {
         self.command(Command::Shutdown { timeout });
     }
 
-    /// Ends all open requests, because the core died; new ones are refused until a new core has answered.
-    pub fn core_down(&self, reason: &str) {
-        self.command(Command::CoreDown {
-            reason: reason.to_owned(),
-        });
+    /// A process of the core has died: ends the open requests of a scheduler; new ones are refused until a new core has
+    /// answered.
+    pub fn core_down(&self, down: CoreDown) {
+        self.command(Command::CoreDown(down));
     }
 
     /// A way to make requests from inside this process.

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use llmrt_link::PeerId;
-use llmrt_wire::{FinishReason, Finished, First, Opened, Outcome, Request, RequestId, TokenFrame};
+use llmrt_wire::{
+    FinishReason, Finished, First, Opened, Outcome, Output, Request, RequestId, TokenFrame,
+};
 
 use crate::pattern::{Pattern, mix};
 use crate::request::{Row, Waiting, accept, check};
@@ -12,6 +14,9 @@ use crate::stats::Stats;
 
 /// Tokens of a page, for the gauge of pages in use.
 pub(crate) const PAGE_SIZE: u32 = 16;
+
+/// What clients read whose text got lost.
+const DETOKENIZER_LOST: &str = "the text of this answer got lost with a process of the server";
 
 /// What an engine allows and promises.
 #[derive(Clone, Debug)]
@@ -108,7 +113,7 @@ impl State {
     pub fn abort(&mut self, ids: &[RequestId], owner: PeerId) {
         for &id in ids {
             if self.owner(id) == Some(owner) {
-                self.end(id, FinishReason::Abort);
+                self.end(id, outcome(FinishReason::Abort));
             }
         }
     }
@@ -116,7 +121,7 @@ impl State {
     /// A detokenizer found the ends of these requests.
     pub fn ended(&mut self, ids: &[RequestId]) {
         for &id in ids {
-            self.end(id, FinishReason::Stop);
+            self.end(id, outcome(FinishReason::Stop));
         }
     }
 
@@ -124,20 +129,29 @@ impl State {
     pub fn leave(&mut self, owner: PeerId) -> usize {
         let orphans = self.requests_of(|row| row.owner == owner);
         for &id in &orphans {
-            self.end(id, FinishReason::Abort);
+            self.end(id, outcome(FinishReason::Abort));
         }
         self.credit.remove(&owner);
         orphans.len()
     }
 
-    /// A detokenizer is gone: its successor would not know the open requests, and whoever waits for them notices its
-    /// death itself. Returns how many there were.
+    /// A detokenizer is gone. Its successor does not know the open requests, so they end; it is told so, and passes it
+    /// on: a request may have been sent when it was there already. Returns how many there were.
     pub fn lose_detokenizer(&mut self, lane: usize) -> usize {
         let lost = self.requests_of(|row| row.lane == lane);
         for &id in &lost {
-            self.end(id, FinishReason::Abort);
+            self.frames[lane].opened.push(Opened {
+                id,
+                prompt_tail: Vec::new().into(),
+                output: Output::default(),
+            });
+            let outcome = Outcome {
+                status: 503,
+                message: DETOKENIZER_LOST.to_owned(),
+                ..outcome(FinishReason::Error)
+            };
+            self.end(id, outcome);
         }
-        self.frames[lane] = TokenFrame::default();
         lost.len()
     }
 
@@ -238,7 +252,7 @@ impl State {
     }
 
     /// Ends a request without a token, wherever it is.
-    fn end(&mut self, id: RequestId, reason: FinishReason) {
+    fn end(&mut self, id: RequestId, outcome: Outcome) {
         let row = match self.places.get(&id) {
             Some(&Place::Running(index)) => self.take_running(index),
             Some(&Place::Waiting(arrival)) => {
@@ -255,7 +269,7 @@ impl State {
             }
             None => return,
         };
-        self.end_row(id, row.lane, row.owner, outcome(reason));
+        self.end_row(id, row.lane, row.owner, outcome);
     }
 
     fn refuse(&mut self, request: Request, owner: PeerId, message: String) {

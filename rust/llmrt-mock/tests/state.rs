@@ -295,8 +295,14 @@ fn a_lost_detokenizer_costs_its_requests_alone() {
     assert_eq!(state.lose_detokenizer(0), 2);
     let output = state.step(Instant::now());
     assert_eq!(output.credit[&PEER], 2);
-    let lanes: Vec<usize> = output.frames.iter().map(|(lane, _)| *lane).collect();
-    assert_eq!(lanes, [1]);
+    let [(0, told), (1, _)] = &output.frames[..] else {
+        panic!("{:?}", output.frames);
+    };
+    // The successor knows none of them.
+    let opened: Vec<u64> = told.opened.iter().map(|opened| opened.id.0).collect();
+    assert_eq!((opened, told.ids.0.clone()), (vec![0, 2], vec![0, 2]));
+    let ends = told.finished.iter().map(|end| (end.outcome.reason, end.outcome.status));
+    assert!(ends.eq([(FinishReason::Error, 503); 2]));
 }
 
 #[derive(Clone, Debug)]

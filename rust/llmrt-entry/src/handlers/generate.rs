@@ -123,14 +123,19 @@ async fn tokens(shard: &Shard, input: Held<Input>) -> Result<Vec<u32>, ApiError>
     Ok(tokens.value)
 }
 
-fn admit(shard: &Shard) -> Result<Permit, ApiError> {
+/// A permit for one generation.
+///
+/// # Errors
+/// 429 while all are out.
+pub(super) fn admit(shard: &Shard) -> Result<Permit, ApiError> {
     shard.router.admit().ok_or_else(|| {
         shard.metrics.rejected(Rejection::Permits);
         ApiError::overloaded("Too many requests are open; try again later.")
     })
 }
 
-fn not_taken(shard: &Shard, error: SendError) -> ApiError {
+/// What a client is told whose request the scheduler did not take.
+pub(super) fn not_taken(shard: &Shard, error: SendError) -> ApiError {
     match error {
         SendError::Full => {
             shard.metrics.rejected(Rejection::Credit);
@@ -138,7 +143,7 @@ fn not_taken(shard: &Shard, error: SendError) -> ApiError {
         }
         SendError::NotReady => {
             shard.metrics.rejected(Rejection::CoreDown);
-            ApiError::unavailable("The model is not running.")
+            shard.core.unavailable("The model is not running.")
         }
     }
 }

@@ -3,8 +3,11 @@
 mod events;
 mod generate;
 mod models;
+mod probe;
 mod status;
 mod tokenize;
+
+pub use probe::Probes;
 
 use std::rc::Rc;
 
@@ -34,6 +37,7 @@ pub async fn dispatch(
         Route::Tokenize => tokenize::tokenize(shard, request).await,
         Route::Detokenize => tokenize::detokenize(shard, request).await,
         Route::Health => status::health(shard),
+        Route::HealthGenerate => probe::answer(shard, origin).await,
         Route::Ready => status::ready(shard),
         Route::Version => Ok(status::version()),
         Route::Metrics => Ok(status::metrics(shard).await),

@@ -16,7 +16,7 @@ pub fn health(shard: &Shard) -> Result<Response, ApiError> {
     match shard.core.state() {
         CoreState::Starting => Ok(json(StatusCode::OK, r#"{"status":"starting"}"#)),
         CoreState::Up => Ok(json(StatusCode::OK, r#"{"status":"ok"}"#)),
-        CoreState::Down { .. } => Err(ApiError::unavailable("The model is not running.")),
+        CoreState::Down { .. } => Err(shard.core.unavailable("The model is not running.")),
     }
 }
 
@@ -31,7 +31,7 @@ pub fn ready(shard: &Shard) -> Result<Response, ApiError> {
         CoreState::Starting => "The model is still loading.",
         CoreState::Down { .. } => "The model is not running.",
     };
-    Err(ApiError::unavailable(message))
+    Err(shard.core.unavailable(message))
 }
 
 /// Version of llmrt.

@@ -91,6 +91,7 @@ mod tests {
     fn health_needs_no_key_and_everything_else_does() {
         assert_eq!(status(&["k"], Route::Health, None), None);
         for route in [
+            Route::HealthGenerate,
             Route::Ready,
             Route::Metrics,
             Route::Version,

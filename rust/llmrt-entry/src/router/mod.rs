@@ -35,6 +35,8 @@ pub struct RouterLimits {
     pub buffer_bytes: usize,
     /// How long a response may stay stalled.
     pub stall_timeout: Duration,
+    /// Longest silence on a stream.
+    pub ping_interval: Option<Duration>,
 }
 
 /// The request table and what surrounds it.
@@ -257,6 +259,24 @@ impl Router {
             self.stalled.any().await;
             tokio::time::sleep(self.limits.stall_timeout / 4).await;
             self.stalled.sweep(self.limits.stall_timeout);
+        }
+    }
+
+    /// Sends a comment on streams that would otherwise be silent for too long: proxies take those for dead. Runs as
+    /// long as the shard; sleeps while no request is open.
+    pub async fn ping_silent(&self) {
+        let Some(interval) = self.limits.ping_interval else {
+            return;
+        };
+        let period = interval / 4;
+        loop {
+            self.busy().await;
+            tokio::time::sleep(period).await;
+            let now = Instant::now();
+            for outlet in self.open.borrow().values() {
+                // Who is passed over now will have been silent for no longer than the interval next time.
+                outlet.borrow_mut().ping(now, interval - period);
+            }
         }
     }
 }

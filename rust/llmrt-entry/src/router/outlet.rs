@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use llmrt_wire::{FinishReason, Outcome};
@@ -10,6 +10,9 @@ use llmrt_wire::{FinishReason, Outcome};
 use crate::api::{ApiError, Usage};
 use crate::metrics::Metrics;
 use crate::server::Hangup;
+
+/// A comment, which clients of Server-Sent Events skip.
+const PING: &[u8] = b": ping\n\n";
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +65,8 @@ pub struct Outlet {
     pub(super) arrived: Instant,
     pub(super) first_token: Option<Instant>,
     last_token: Instant,
+    /// When something was last written to the response.
+    last_event: Instant,
 }
 
 impl Outlet {
@@ -82,6 +87,7 @@ impl Outlet {
             arrived: origin.arrived,
             first_token: None,
             last_token: origin.arrived,
+            last_event: origin.arrived,
         }
     }
 
@@ -97,6 +103,7 @@ impl Outlet {
             Form::Text => self.waiting.extend_from_slice(text.as_bytes()),
             Form::Events(writer) => {
                 writer.text(text, &mut self.waiting);
+                self.last_event = now;
                 self.wake();
             }
         }
@@ -113,6 +120,17 @@ impl Outlet {
                 .observe_each((now - self.last_token) / tokens, tokens);
         }
         self.last_token = now;
+    }
+
+    /// Writes a comment to a stream that has been silent for `silence`, unless its reader has not even read what came
+    /// before.
+    pub(super) fn ping(&mut self, now: Instant, silence: Duration) {
+        let is_silent = now.saturating_duration_since(self.last_event) >= silence;
+        if is_silent && self.waiting.is_empty() && matches!(self.form, Form::Events(_)) {
+            self.waiting.extend_from_slice(PING);
+            self.last_event = now;
+            self.wake();
+        }
     }
 
     /// Ends the request; nothing may be pushed afterwards.

@@ -122,6 +122,8 @@ impl Client {
 pub struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
+    /// Comments among the events so far.
+    pub comments: usize,
     body: Incoming,
     /// Bytes of an event that is not complete.
     rest: Vec<u8>,
@@ -133,6 +135,7 @@ impl Answer {
         Self {
             status: head.status,
             headers: head.headers,
+            comments: 0,
             body,
             rest: Vec::new(),
         }
@@ -157,6 +160,10 @@ impl Answer {
             if let Some(end) = self.rest.windows(2).position(|pair| pair == b"\n\n") {
                 let event: Vec<u8> = self.rest.drain(..end + 2).collect();
                 let text = String::from_utf8(event[..end].to_vec()).unwrap();
+                if text.starts_with(':') {
+                    self.comments += 1;
+                    continue;
+                }
                 return Ok(Some(
                     text.strip_prefix("data: ").expect("a data line").to_owned(),
                 ));

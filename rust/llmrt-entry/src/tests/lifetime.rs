@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use llmrt_link::PeerState;
 use llmrt_wire::FinishReason;
 use serde_json::json;
 
@@ -9,7 +10,7 @@ use super::client::{BOTH, COMPLETIONS, Client, Version};
 use super::rig::{Core, Rig, end, token};
 use super::{on_one_thread, until};
 use crate::core::CoreState;
-use crate::shard::Command;
+use crate::shard::{Command, CoreDown};
 
 fn streamed(prompt: u32) -> serde_json::Value {
     json!({"prompt": [prompt], "stream": true})
@@ -163,6 +164,24 @@ fn a_dead_core_ends_streams_with_an_error_and_a_new_one_takes_over() {
     }
 }
 
+/// The scheduler that the entry is connected to.
+fn present(rig: &Rig) -> u64 {
+    match *rig.shard.core.watch_scheduler().borrow() {
+        PeerState::Ready { incarnation, .. } => incarnation,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+fn tell_dead(rig: &Rig, scheduler: u64, back_in: Duration) {
+    rig.commands
+        .send(Command::CoreDown(CoreDown {
+            reason: "exit code 9".to_owned(),
+            scheduler: Some(scheduler),
+            back_in: Some(back_in),
+        }))
+        .unwrap();
+}
+
 #[test]
 fn a_core_that_is_told_dead_answers_nothing_any_more() {
     on_one_thread(async {
@@ -171,11 +190,7 @@ fn a_core_that_is_told_dead_answers_nothing_any_more() {
         let body = json!({"prompt": [1]});
         let (answer, ()) = tokio::join!(client.post(COMPLETIONS, &body), async {
             rig.core.request().await;
-            rig.commands
-                .send(Command::CoreDown {
-                    reason: "exit code 9".to_owned(),
-                })
-                .unwrap();
+            tell_dead(&rig, present(&rig), Duration::from_secs(60));
         });
         assert_eq!(answer.status, 503);
         assert!(!String::from_utf8_lossy(&answer.bytes().await).contains("exit code"));
@@ -185,9 +200,33 @@ fn a_core_that_is_told_dead_answers_nothing_any_more() {
                 reason: "exit code 9".into()
             }
         );
+        for refused in [
+            client.get("/health").await,
+            client.post(COMPLETIONS, &body).await,
+        ] {
+            assert_eq!(refused.status, 503);
+            assert_eq!(refused.headers["retry-after"], "60");
+        }
         rig.core.die().await;
         rig.core = Core::start(&rig.network);
         until(|| rig.shard.check_open().is_ok()).await;
+    });
+}
+
+#[test]
+fn old_news_of_a_death_does_not_hurt_the_successor() {
+    on_one_thread(async {
+        let mut rig = Rig::new(json!({})).await;
+        let mut client = Client::new(rig.address, Version::Http2).await;
+        let mut answer = client.post(COMPLETIONS, &streamed(1)).await;
+        let id = rig.core.request().await.id;
+        tell_dead(&rig, present(&rig).wrapping_add(1), Duration::from_secs(60));
+        // Commands are obeyed in order.
+        assert_eq!(client.get("/health").await.status, 200);
+        rig.core
+            .step(&[token(id, "a"), end(id, FinishReason::Stop)]);
+        assert_eq!(answer.text().await, "a");
+        assert_eq!(answer.events().await[1..], ["[DONE]"]);
     });
 }
 

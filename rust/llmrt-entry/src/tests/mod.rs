@@ -1,6 +1,7 @@
 //! The whole entry over a real loopback socket, against a scripted core on in-memory links.
 
 mod client;
+mod health;
 mod lifetime;
 mod limits;
 mod local;

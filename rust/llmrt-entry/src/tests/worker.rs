@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::PATIENCE;
 use super::rig::{Scratch, config};
-use crate::{EntryConfig, EntryWorker, StartError};
+use crate::{CoreDown, EntryConfig, EntryWorker, StartError};
 
 fn with_links(scratch: &Scratch, fd: i32) -> Value {
     let mut config = config(scratch, json!({}));
@@ -45,7 +45,11 @@ fn a_worker_starts_answers_and_ends() {
     assert!(!worker.wait(Some(Duration::ZERO)));
     worker.shutdown(Duration::from_secs(600));
     assert!(worker.wait(Some(PATIENCE)));
-    worker.core_down("too late");
+    worker.core_down(CoreDown {
+        reason: "too late".to_owned(),
+        scheduler: Some(1),
+        back_in: None,
+    });
     TcpStream::connect(address).unwrap_err();
 }
 

@@ -77,6 +77,7 @@ fn router(permits: u32, buffer_bytes: usize, outbox: &Arc<Sent>) -> Rc<Router> {
         permits,
         buffer_bytes,
         stall_timeout: Duration::from_secs(1),
+        ping_interval: None,
     };
     Router::new(3, 1, limits, outbox.clone(), Rc::new(Metrics::new("m")))
 }
@@ -292,4 +293,31 @@ fn pieces_are_bounded() {
         .map(|piece| piece.len())
         .collect();
     assert_eq!(pieces, [16 << 10, 16 << 10, 40_001 - (32 << 10)]);
+}
+
+#[test]
+fn only_silent_streams_that_are_read_are_pinged() {
+    let router = router(2, 1024, &Arc::default());
+    let (guard, text) = (
+        open(&router, events()).unwrap(),
+        open(&router, Form::Text).unwrap(),
+    );
+    let (id, stream) = (guard.id, guard.outlet.clone());
+    let mut body = guard.into_body();
+    let began = Instant::now();
+    let ping = |outlet: &RefCell<Outlet>, seconds| {
+        let now = began + Duration::from_secs(seconds);
+        outlet.borrow_mut().ping(now, Duration::from_secs(15));
+    };
+    ping(&stream, 14);
+    assert_eq!(take(&mut body), None);
+    ping(&stream, 16);
+    assert_eq!(take(&mut body).unwrap(), ": ping\n\n");
+    ping(&stream, 30);
+    assert_eq!(take(&mut body), None);
+    router.deliver(frame(&[(id, 1, "a", None)]));
+    ping(&stream, 60);
+    assert_eq!(take(&mut body).unwrap(), "a|");
+    ping(&text.outlet, 60);
+    assert!(text.outlet.borrow().waiting.is_empty());
 }

@@ -1,0 +1,86 @@
+//! `GET /health_generate`: one real token, on the way that every request takes.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use http::StatusCode;
+use llmrt_wire::{Output, Request, Sampling};
+
+use super::generate::{admit, not_taken};
+use crate::api::ApiError;
+use crate::http::{Response, json};
+use crate::router::{End, Form, Origin};
+use crate::shard::Shard;
+
+/// Probes that may be under way at once. A few watchers fit; a flood must not keep the model busy.
+const MAX_PROBES: usize = 4;
+
+/// Counts the probes under way.
+#[derive(Default)]
+pub struct Probes(Cell<usize>);
+
+struct Place<'a>(&'a Probes);
+
+impl Probes {
+    fn enter(&self) -> Option<Place<'_>> {
+        (self.0.get() < MAX_PROBES).then(|| {
+            self.0.set(self.0.get() + 1);
+            Place(self)
+        })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.0.set(self.0.0.get() - 1);
+    }
+}
+
+/// Has the model generate one token.
+///
+/// # Errors
+/// 503 when none comes in time, or the core is not up; 429 when too many probes or requests are under way.
+pub async fn answer(shard: &Rc<Shard>, origin: &Origin) -> Result<Response, ApiError> {
+    shard.check_open()?;
+    let _place = (shard.probes.enter())
+        .ok_or_else(|| ApiError::overloaded("Too many probes are under way; try again later."))?;
+    let began = Instant::now();
+    let permit = admit(shard)?;
+    let request = one_token(shard);
+    let guard = shard
+        .router
+        .open(permit, request, Form::Text, origin.clone())
+        .map_err(|error| not_taken(shard, error))?;
+    let patience = shard.config.limits.health_timeout();
+    match tokio::time::timeout(patience, guard.answer()).await {
+        Ok((_, usage, End::Finished(_))) if usage.completion_tokens > 0 => {
+            let seconds = began.elapsed().as_secs_f64();
+            let body = format!(r#"{{"status":"ok","seconds":{seconds:.3}}}"#);
+            Ok(json(StatusCode::OK, body))
+        }
+        Ok((_, _, End::Failed(error))) => Err(shard.core.unavailable(error.message())),
+        Ok(_) => Err(ApiError::unavailable("The model generated no token.")),
+        Err(_) => Err(ApiError::unavailable(format!(
+            "The model generated no token in {} s.",
+            patience.as_secs_f64()
+        ))),
+    }
+}
+
+fn one_token(shard: &Shard) -> Request {
+    Request {
+        id: shard.router.next_id(),
+        // Any id of the vocabulary will do.
+        prompt: vec![0].into(),
+        sampling: Sampling {
+            temperature: 0.0,
+            max_tokens: 1,
+            ignore_eos: true,
+            ..Sampling::default()
+        },
+        output: Output::default(),
+        priority: 0,
+        cache_salt: String::new(),
+    }
+}
