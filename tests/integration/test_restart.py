@@ -69,7 +69,7 @@ def test_a_dead_process_is_replaced_behind_the_front_door(server: Server, victim
         assert json.loads(error)["error"]["type"] == "service_unavailable_error"
         assert whole.result().status_code == 503
         # The same connection goes on: refused while the core is away, then answered.
-        assert connection.ask("/health").status == 503
+        wait_for(lambda: connection.ask("/health").status == 503, "the loss to be noticed", 5)
         refused = connection.ask(COMPLETIONS, SHORT)
         assert refused.status == 503 and refused.json()["error"]["type"] == "service_unavailable_error"
         assert 1 <= int(refused.headers["retry-after"]) <= 60
@@ -94,7 +94,7 @@ def test_a_stopped_process_is_killed_after_the_deadline_and_replaced(server: Ser
         os.kill(process, signal.SIGSTOP)
         *_, error, done = data
         assert done == "[DONE]" and json.loads(error)["error"]["message"]
-        assert connection.ask("/health").status == 503
+        wait_for(lambda: connection.ask("/health").status == 503, "the hang to be noticed", 10)
         wait_for(lambda: is_gone(process), "the stopped process to be killed")
         wait_for(lambda: connection.ask("/health").status == 200, "a new core", 60)
         assert connection.ask(COMPLETIONS, SHORT).status == 200

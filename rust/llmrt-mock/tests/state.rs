@@ -301,7 +301,10 @@ fn a_lost_detokenizer_costs_its_requests_alone() {
     // The successor knows none of them.
     let opened: Vec<u64> = told.opened.iter().map(|opened| opened.id.0).collect();
     assert_eq!((opened, told.ids.0.clone()), (vec![0, 2], vec![0, 2]));
-    let ends = told.finished.iter().map(|end| (end.outcome.reason, end.outcome.status));
+    let ends = told
+        .finished
+        .iter()
+        .map(|end| (end.outcome.reason, end.outcome.status));
     assert!(ends.eq([(FinishReason::Error, 503); 2]));
 }
 
