@@ -18,6 +18,22 @@ def run_bench(config_json: str, on_progress: Callable[[bool, int, int, int, int]
     RuntimeError if the warm-up fails.
     """
 
+def run_entry(config_json: str) -> None:
+    """Serves as an entry worker in a process of its own, until the supervisor's call or SIGTERM ends it.
+
+    Blocks with the GIL released. Raises ValueError if the configuration is refused, OSError if a socket cannot be used,
+    RuntimeError if the tokenizer or chat template cannot.
+    """
+
+def add_metrics(texts: Sequence[str], counters_only: bool = False) -> str:
+    """Adds up the metrics of several entry workers, in OpenMetrics text form; ``counters_only`` leaves gauges out."""
+
+def merge_metrics(workers: Sequence[tuple[int, str]]) -> str:
+    """What all workers show, from each worker's own metrics by its number.
+
+    Their sums, and each worker's under names of its own. Without the closing line.
+    """
+
 def run_detokenizer(config_json: str) -> None:
     """Serves as a detokenizer until the supervisor calls ``shutdown`` or the process gets SIGTERM.
 

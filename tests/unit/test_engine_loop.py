@@ -14,6 +14,7 @@ import zmq
 
 from llmrt import link, topology, wire
 from llmrt.cache.pages import PAGE_SIZE
+from llmrt.engine.lanes import Lanes
 from llmrt.engine.loop import MAX_FAILED_STEPS, EngineError, EngineLoop
 from llmrt.process.signals import Signals
 from llmrt.scheduler.plan import ExecutorInfo, StepPlan
@@ -34,19 +35,19 @@ class Rig:
         self.entry = link.Outbox(table.scheduler.requests, link.Identity("entry"))
         requests = link.Inbox(table.scheduler.requests, link.Welcome(100))
         identity = link.Identity("scheduler")
-        tokens = link.Outbox(table.detokenizer[0].tokens, identity, link.LinkOptions(window=WINDOW))
+        outbox = link.Outbox(table.detokenizer[0].tokens, identity, link.LinkOptions(window=WINDOW))
         control = link.Outbox(table.control, identity)
         self.scheduler = Scheduler(INFO)
         self.ranks = FaultyRanks(INFO, None)
-        self.loop = EngineLoop(self.scheduler, self.ranks, requests, tokens, control)
-        self.links = [self.detokenizer, self.supervisor, self.entry, requests, tokens, control]
+        self.loop = EngineLoop(self.scheduler, self.ranks, requests, Lanes([outbox]), control)
+        self.links = [self.detokenizer, self.supervisor, self.entry, requests, outbox, control]
         self.reads = True
         self.replies: list[wire.Reply] = []
         self.tokens: dict[int, list[int]] = {}
         self.outcomes: dict[int, wire.Outcome] = {}
         self._signals = Signals()
         self._thread = ThreadPoolExecutor(1)
-        self._until(self.links, lambda: tokens.ready and self.entry.ready)
+        self._until(self.links, lambda: outbox.ready and self.entry.ready)
 
     def start(self) -> Future[None]:
         """Runs the loop until the test ends; the future has its error."""

@@ -66,6 +66,7 @@ ALLOWED: dict[str, set[str]] = {
         "wire",
     },
     "detokenizer": {"_core", "process"},
+    "entry": {"_core", "process"},
     "supervisor": {
         "_core",
         "config",

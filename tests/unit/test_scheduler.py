@@ -199,6 +199,20 @@ def test_a_second_request_of_one_id_is_dropped(caplog: pytest.LogCaptureFixture)
     engine.check(again)
 
 
+def test_more_requests_than_may_be_open_are_refused() -> None:
+    engine = Engine(num_slots=1, max_requests=2)
+    first, waiting, refused = (engine.submit([5], max_tokens=2, ignore_eos=True) for _ in range(3))
+    engine.step()
+    outcome = engine.stories[refused].outcome
+    assert outcome is not None and (outcome.reason, outcome.status) == (wire.ERROR, 429)
+    engine.run()
+    for id in (first, waiting):
+        assert engine.stories[id].outcome == wire.Outcome(wire.LENGTH)
+    later = engine.submit([5], max_tokens=1)
+    engine.run()
+    assert engine.stories[later].outcome == wire.Outcome(wire.LENGTH)
+
+
 def test_an_executor_with_other_pages_is_refused() -> None:
     with pytest.raises(ValueError, match="pages of 32 tokens"):
         Scheduler(ExecutorInfo(10, 32, 1, 100, 100))

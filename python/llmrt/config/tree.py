@@ -69,8 +69,11 @@ class EntryOptions:
     api_key: str | None = option(
         None, "key that every request but /health must bear (better as LLMRT_API_KEY)", secret=True
     )
+    entry_workers: int = option(
+        1, "processes that answer on the port; one lives in the supervisor's process", between=(1, 256)
+    )
     tokenizer_threads: int = option(
-        0, "threads that tokenize and render templates (0: from the CPU quota)", between=(0, 256)
+        0, "threads per entry worker that tokenize and render templates (0: from the CPU quota)", between=(0, 256)
     )
     max_num_queued_reqs: int = option(1024, "requests that may wait; more get 429", between=(1, 1 << 20))
     max_body_mb: int = option(16, "largest request body, MiB; larger ones get 413", between=(1, 1024))
@@ -121,6 +124,7 @@ class SchedulerOptions:
 class ProcessOptions:
     """Processes"""
 
+    detokenizers: int = option(1, "processes that turn tokens into text", between=(1, 64))
     num_threads: int = option(0, "threads that run the model (0: from the CPU quota)", between=(0, 1024))
     start_timeout: float = option(600.0, "seconds that the model may take to load", between=(1, 86400))
     step_deadline: float = option(

@@ -34,7 +34,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def credit(self) -> int:
-        """Requests that an entry may have submitted and not yet seen end."""
+        """Requests that may be open at once, and that one entry worker may have submitted and not yet seen end."""
         return self.max_num_seqs + self.max_num_queued_reqs
 
     def to_json(self) -> bytes:

@@ -13,6 +13,7 @@ import zmq
 
 from llmrt import link, wire
 from llmrt.engine import calls
+from llmrt.engine.lanes import Lanes
 from llmrt.process.signals import Signals
 from llmrt.scheduler.plan import Executor
 from llmrt.scheduler.scheduler import Scheduler
@@ -38,7 +39,8 @@ class EngineLoop:
     """Wires the links to scheduler and executor.
 
     ``requests`` takes Submit, Abort and Call from entries and Ended from detokenizers; ``tokens`` leads to the
-    detokenizer, ``control`` to the supervisor. Without the detokenizer nothing is scheduled: nobody would hear of it.
+    detokenizers, ``control`` to the supervisor. Without one of the detokenizers nothing is scheduled: its requests
+    would not hear of it.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class EngineLoop:
         scheduler: Scheduler,
         executor: Executor,
         requests: link.Inbox,
-        tokens: link.Outbox,
+        tokens: Lanes,
         control: link.Outbox,
     ) -> None:
         self.scheduler = scheduler
@@ -54,9 +56,8 @@ class EngineLoop:
         self.requests = requests
         self.tokens = tokens
         self.control = control
-        self._links = (requests, tokens, control)
+        self._links = (requests, *tokens.outboxes, control)
         self._owners: dict[int, int] = {}
-        self._unsent: wire.TokenFrame | None = None
         self._failed_steps = 0
         self._verified = time.monotonic()
 
@@ -84,9 +85,8 @@ class EngineLoop:
                 log.debug("%s %d has joined", event.hello.role, event.hello.index)
             else:
                 self._left(event)
-        for change in self.tokens.receive():
-            if isinstance(change, link.Down):
-                self._detokenizer_lost(change.reason)
+        for lane, reason in self.tokens.receive():
+            self._detokenizer_lost(lane, reason)
         for order in self.control.receive():
             if isinstance(order, link.Received) and isinstance(order.message, wire.Call):
                 self._reply(order.message, self.control.send)
@@ -119,22 +119,21 @@ class EngineLoop:
             log.warning("peer %d has left (%s): %d requests are aborted", event.peer, event.reason, len(orphans))
         self.scheduler.abort(orphans)
 
-    def _detokenizer_lost(self, reason: str) -> None:
+    def _detokenizer_lost(self, lane: int, reason: str) -> None:
         """Its successor does not know the requests that are open, so they end; it is told so, and passes it on.
 
         Entries that have seen the death have told their clients themselves; but a request may have been sent when the
         successor was there already, and this process did not know.
         """
-        lost = self.scheduler.fail_all(DETOKENIZER_LOST, 503)
-        if lost:
-            log.error("the detokenizer is gone (%s): %d requests end with an error", reason, lost)
-        self._unsent = self.scheduler.take_frame()
-        self._settle(self._unsent)
+        orphans = [id for id in self._owners if self.tokens.lane_of(id) == lane]
+        self.scheduler.lose(orphans, DETOKENIZER_LOST, 503)
+        if orphans:
+            log.error("detokenizer %d is gone (%s): %d requests end with an error", lane, reason, len(orphans))
 
     # Steps
 
     def _can_step(self) -> bool:
-        if not self.tokens.ready or not self._send_unsent():
+        if not self.tokens.ready or not self.tokens.flush():
             return False
         return self.scheduler.has_work or self.scheduler.has_news
 
@@ -145,8 +144,7 @@ class EngineLoop:
             log.exception("a step failed; the requests in it end with an error")
             frame = self._recover()
         self._settle(frame)
-        self._unsent = frame
-        self._send_unsent()
+        self.tokens.send(frame)
 
     def _compute(self) -> wire.TokenFrame | None:
         plan = self.scheduler.schedule()
@@ -183,16 +181,6 @@ class EngineLoop:
         for peer, count in owners.items():
             if peer is not None:
                 self.requests.grant(peer, count)
-
-    def _send_unsent(self) -> bool:
-        """Whether no frame waits. A detokenizer that does not read holds up the steps until it does."""
-        if self._unsent is not None:
-            try:
-                self.tokens.send(self._unsent)
-            except (link.Full, link.NotReady):
-                return False
-            self._unsent = None
-        return True
 
     def _verify(self) -> None:
         if time.monotonic() - self._verified > VERIFY_EVERY:

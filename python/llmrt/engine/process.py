@@ -13,6 +13,7 @@ from typing import Any
 from llmrt import link, logs, model_source
 from llmrt.engine import farewell
 from llmrt.engine.config import EngineConfig
+from llmrt.engine.lanes import Lanes
 from llmrt.engine.loop import EngineError, EngineLoop
 from llmrt.model_config import ModelError
 from llmrt.process.child import die_with_parent, read_configuration
@@ -57,11 +58,12 @@ def serve(config: EngineConfig) -> int:
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         enable_prefix_caching=config.enable_prefix_caching,
+        max_requests=config.credit,
         model=source.name,
     )
     requests.welcome = link.Welcome(config.credit, json.dumps(_description(source.name, info, scheduler)))
     identity = link.Identity("scheduler", incarnation=requests.welcome.incarnation)
-    tokens = link.Outbox(config.topology.detokenizer[0].tokens, identity, options)
+    tokens = Lanes([link.Outbox(each.tokens, identity, options) for each in config.topology.detokenizer])
     control = link.Outbox(config.topology.control, identity, options)
     # What loading made lives as long as the process: collections need not look at it.
     gc.collect()
@@ -77,7 +79,7 @@ def serve(config: EngineConfig) -> int:
         reason = str(error)
         return FAILED
     finally:
-        for each in (requests, tokens, control):
+        for each in (requests, *tokens.outboxes, control):
             each.close(reason)
         signals.close()
         executor.close()

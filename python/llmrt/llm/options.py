@@ -12,7 +12,7 @@ from llmrt.config import Config, ConfigError
 from llmrt.config.text import convert
 
 # Where nobody listens, these say nothing.
-_OF_THE_SOCKET = frozenset({"host", "port", "api_key", "max_connections", "shutdown_timeout"})
+_OF_THE_SOCKET = frozenset({"host", "port", "api_key", "max_connections", "shutdown_timeout", "entry_workers"})
 _DEFAULTS = {"log_level": "warn", "stat_interval": 0.0, "stall_timeout": 86400.0}
 
 

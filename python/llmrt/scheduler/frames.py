@@ -44,10 +44,10 @@ class FrameBuilder:
         self.open(request)
         self._end_only(request.id, outcome)
 
-    def refuse(self, request: wire.Request, message: str) -> None:
+    def refuse(self, request: wire.Request, message: str, status: int = 400) -> None:
         """A request ends before it was taken in."""
         self._opened.append(wire.Opened(request.id, b"", request.output))
-        self._end_only(request.id, wire.Outcome(wire.ERROR, status=400, message=message))
+        self._end_only(request.id, wire.Outcome(wire.ERROR, status=status, message=message))
 
     def _end_only(self, id: int, outcome: wire.Outcome) -> None:
         self.ids.append(id)

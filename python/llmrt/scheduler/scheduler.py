@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 NOT_FINITE = "the model's numbers were not finite for this request (they overflowed, or its weights are damaged)"
 """What a client reads whose row failed alone."""
 
+QUEUE_FULL = "too many requests are open; try again later"
+
 
 class Scheduler:
     """Owns requests, queue, batch, pages and prefix cache. Single-threaded; never blocks."""
@@ -51,11 +53,12 @@ class Scheduler:
         max_num_seqs: int = 64,
         max_num_batched_tokens: int = 512,
         enable_prefix_caching: bool = True,
+        max_requests: int | None = None,
         model: str = "",
         seed: int | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """``seed`` makes the seeds of unseeded requests repeatable; ``clock`` counts nanoseconds.
+        """``max_requests`` may be open at once, running or waiting; ``seed`` makes the seeds of unseeded requests repeatable; ``clock`` counts nanoseconds.
 
         Raises ``ValueError`` for an executor or option that cannot work.
         """
@@ -88,6 +91,7 @@ class Scheduler:
             )
         self.cache = PrefixCache(pool, model, enable_prefix_caching)
         self.counters = Counters()
+        self._max_requests = max_requests
         self._policy = policy.by_name(schedule_policy)
         self._eos = frozenset(eos_token_ids)
         self._clock = clock
@@ -115,6 +119,11 @@ class Scheduler:
         if request.id in self._requests:
             log.error("request %016x was submitted twice; the second is dropped", request.id)
             return False
+        if self._max_requests is not None and len(self._requests) >= self._max_requests:
+            # One entry worker knows of its own requests alone.
+            self._frames.refuse(request, QUEUE_FULL, status=429)
+            self.counters.finished[wire.ERROR] += 1
+            return True
         self._arrivals += 1
         try:
             accepted = accept(request, self.limits, self._eos, self._arrivals, self._clock())
@@ -159,16 +168,12 @@ class Scheduler:
             request.length = len(request.tokens)
         return len(ended)
 
-    def fail_all(self, message: str, status: int) -> int:
-        """Every request ends with an error, of which a detokenizer is told that knows none of them yet.
-
-        Returns how many have ended.
-        """
-        ended = list(self._requests)
-        for request in self._requests.values():
-            request.opened = False
-        self._end(ended, wire.Outcome(wire.ERROR, status=status, message=message))
-        return len(ended)
+    def lose(self, ids: Iterable[int], message: str, status: int) -> None:
+        """Requests end with an error, of which a detokenizer is told that knows none of them yet."""
+        lost = [id for id in ids if id in self._requests]
+        for id in lost:
+            self._requests[id].opened = False
+        self._end(lost, wire.Outcome(wire.ERROR, status=status, message=message))
 
     def _drop(self, request: Request, outcome: wire.Outcome) -> None:
         request.finished = True

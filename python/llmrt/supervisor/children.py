@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from llmrt import topology
 
@@ -18,7 +18,8 @@ KILL_AFTER = 5.0
 class Child:
     """A Python module run as a process; it reads its JSON configuration from the descriptor named in its argument.
 
-    ``role`` and ``index`` are what it calls itself on the links.
+    ``role`` and ``index`` are what it calls itself on the links; ``inherited`` are descriptors that it gets under the
+    same numbers.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Child:
         configuration: bytes,
         environment: Mapping[str, str] | None = None,
         index: int = 0,
+        inherited: Sequence[int] = (),
     ):
         self.name = name
         self.role = role
@@ -36,12 +38,13 @@ class Child:
         self._module = module
         self._configuration = configuration
         self._environment = environment
+        self._inherited = inherited
         descriptor = topology.descriptor_of(configuration)
         try:
             # A session of its own: a terminal's interrupt reaches the supervisor alone, which decides.
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module, str(descriptor)],
-                pass_fds=[descriptor],
+                pass_fds=[descriptor, *inherited],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 env={**os.environ, **(environment or {})},
@@ -51,7 +54,8 @@ class Child:
 
     def again(self) -> Child:
         """Starts the same once more."""
-        return Child(self.name, self.role, self._module, self._configuration, self._environment, self.index)
+        told = (self._configuration, self._environment, self.index, self._inherited)
+        return Child(self.name, self.role, self._module, *told)
 
     def kill(self) -> None:
         """Ends it now, and waits for that."""

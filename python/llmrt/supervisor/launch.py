@@ -29,12 +29,14 @@ LOCAL_BUFFER = 256 * MIB
 
 
 def children(config: Config, source: ModelSource, topology: Topology) -> list[Child]:
-    """Starts the scheduler's and the detokenizer's process."""
+    """Starts the processes of the core: the scheduler's first, then the detokenizers'."""
     with contextlib.ExitStack() as undo:
         started = [engine(config, source, topology)]
         undo.callback(stop, started)
-        told = json.dumps(detokenizer_config(config, source, topology)).encode()
-        started.append(Child("the detokenizer", "detokenizer", "llmrt.detokenizer.process", told))
+        for index in range(len(topology.detokenizer)):
+            told = json.dumps(detokenizer_config(config, source, topology, index)).encode()
+            name = "the detokenizer" if len(topology.detokenizer) == 1 else f"detokenizer[{index}]"
+            started.append(Child(name, "detokenizer", "llmrt.detokenizer.process", told, index=index))
         undo.pop_all()
     return started
 
@@ -64,6 +66,21 @@ def entry(config: Config, source: ModelSource, topology: Topology, listener: soc
             raise StartError(str(error)) from error
         undo.pop_all()
     return worker
+
+
+def entry_process(
+    config: Config, source: ModelSource, topology: Topology, listener: socket.socket, worker: int
+) -> Child:
+    """Starts an entry worker as a process of its own, which inherits ``listener``."""
+    told = entry_config(config, source, topology, listener.fileno(), worker)
+    # Who has the control link is told by it when to end; SIGTERM is for everybody else.
+    told["supervisor"] = {"control": topology.control, "shutdown_timeout_s": config.entry.shutdown_timeout}
+    told["parent"] = os.getpid()
+    inherited = [listener.fileno()]
+    configuration = json.dumps(told).encode()
+    return Child(
+        f"entry[{worker}]", "entry", "llmrt.entry.process", configuration, index=worker, inherited=inherited
+    )
 
 
 def _close_if_open(descriptor: int, listener: socket.socket) -> None:
@@ -155,10 +172,10 @@ def _mock_pattern(options: MockOptions, vocab_size: int) -> dict[str, Any]:
     return {"kind": kind, "seed": options.mock_seed} if kind == "random" else {"kind": kind}
 
 
-def detokenizer_config(config: Config, source: ModelSource, topology: Topology) -> dict[str, Any]:
-    """What the detokenizer process is told."""
+def detokenizer_config(config: Config, source: ModelSource, topology: Topology, index: int = 0) -> dict[str, Any]:
+    """What a detokenizer process is told."""
     return {
-        "index": 0,
+        "index": index,
         "parent": os.getpid(),
         "topology": json.loads(topology.to_json()),
         "tokenizer": _tokenizer(source),
@@ -167,15 +184,23 @@ def detokenizer_config(config: Config, source: ModelSource, topology: Topology) 
     }
 
 
-def entry_config(config: Config, source: ModelSource, topology: Topology, descriptor: int | None) -> dict[str, Any]:
-    """What an entry worker is told; ``descriptor`` is that of its listening socket, if it has one."""
+def entry_config(
+    config: Config, source: ModelSource, topology: Topology, descriptor: int | None, worker: int = 0
+) -> dict[str, Any]:
+    """What an entry worker is told; ``descriptor`` is that of its listening socket, if it has one.
+
+    Workers share what is bounded by number or bytes; each must be able to hold one of the largest bodies.
+    """
+    workers = len(topology.entry)
+    bodies = max(math.ceil(config.entry.max_bodies_mb * MIB / workers), config.entry.max_body_mb * MIB)
     served = config.model.served_model_name
     # Whoever reads slowly in this process holds up nobody but itself, and no proxy is in between.
     patience = {} if descriptor is not None else {"response_buffer_bytes": LOCAL_BUFFER, "ping_interval_s": 0}
     return {
-        "worker": 0,
+        "worker": worker,
         "listen_fd": descriptor,
-        "endpoints": {"requests": topology.scheduler.requests, "results": topology.entry[0].results},
+        "endpoints": {"requests": topology.scheduler.requests, "results": topology.entry[worker].results},
+        "detokenizers": len(topology.detokenizer),
         "model": {
             "name": served or source.name,
             "max_model_len": max_model_len(config, source),
@@ -186,12 +211,12 @@ def entry_config(config: Config, source: ModelSource, topology: Topology, descri
             "eos_token": source.eos_token,
             "created": int(time.time()),
         },
-        "tokenizer_threads": config.entry.tokenizer_threads or cpus.available(),
+        "tokenizer_threads": config.entry.tokenizer_threads or math.ceil(cpus.available() / workers),
         "api_keys": [] if config.entry.api_key is None else [config.entry.api_key],
         "limits": {
             "max_body_bytes": config.entry.max_body_mb * MIB,
-            "max_bodies_bytes": max(config.entry.max_bodies_mb, config.entry.max_body_mb) * MIB,
-            "max_connections": config.entry.max_connections,
+            "max_bodies_bytes": bodies,
+            "max_connections": math.ceil(config.entry.max_connections / workers),
             "max_requests": config.scheduler.max_num_seqs + config.entry.max_num_queued_reqs,
             "keep_alive_timeout_s": config.entry.keep_alive_timeout,
             "stall_timeout_s": config.entry.stall_timeout,

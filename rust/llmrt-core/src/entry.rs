@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use llmrt_entry::{
-    CoreDown, EntryConfig, EntryWorker, LocalClient, LocalResponse, StartError, api,
+    CoreDown, EntryConfig, EntryWorker, LocalClient, LocalResponse, StartError, api, exposition,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -129,7 +129,10 @@ fn to_py(error: StartError) -> PyErr {
     let message = error.to_string();
     match error {
         StartError::Config(_) | StartError::Log(_) => PyValueError::new_err(message),
-        StartError::Listen(_) | StartError::Link(_) | StartError::Thread(_) => {
+        StartError::Listen(_)
+        | StartError::Link(_)
+        | StartError::Signal(_)
+        | StartError::Thread(_) => {
             PyOSError::new_err(message)
         }
         _ => PyRuntimeError::new_err(message),
@@ -229,4 +232,28 @@ impl Response {
 pub fn check_sampling(fields_json: &str) -> PyResult<()> {
     api::check_sampling(fields_json.as_bytes())
         .map_err(|error| PyValueError::new_err(error.message().to_owned()))
+}
+
+/// Serves as an entry worker in a process of its own, until the supervisor's call or SIGTERM ends it.
+///
+/// Blocks with the GIL released. Raises ValueError if the configuration is refused, OSError if a socket cannot be used,
+/// RuntimeError if the tokenizer or chat template cannot.
+#[pyfunction]
+pub fn run_entry(py: Python<'_>, config_json: &str) -> PyResult<()> {
+    py.detach(|| llmrt_entry::serve(config_json)).map_err(to_py)
+}
+
+/// Adds up the metrics of several entry workers, in OpenMetrics text form; `counters_only` leaves gauges out.
+#[pyfunction]
+#[pyo3(signature = (texts, counters_only=false))]
+pub fn add_metrics(texts: Vec<String>, counters_only: bool) -> String {
+    exposition::add(texts.iter().map(String::as_str), counters_only)
+}
+
+/// What all workers show, from each worker's own metrics by its number: their sums, and each worker's under names of
+/// its own. Without the closing line.
+#[pyfunction]
+pub fn merge_metrics(workers: Vec<(u16, String)>) -> String {
+    let workers: Vec<_> = (workers.iter()).map(|(worker, text)| (*worker, text.as_str())).collect();
+    exposition::merge(&workers)
 }

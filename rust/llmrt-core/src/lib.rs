@@ -16,7 +16,9 @@ mod _core {
     #[pymodule_export]
     use super::detokenizer::run_detokenizer;
     #[pymodule_export]
-    use super::entry::{Client, Entry, Response, check_sampling};
+    use super::entry::{
+        Client, Entry, Response, add_metrics, check_sampling, merge_metrics, run_entry,
+    };
     #[pymodule_export]
     use super::gguf::GgufFile;
     #[pymodule_export]

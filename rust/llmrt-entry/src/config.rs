@@ -19,6 +19,12 @@ pub struct EntryConfig {
     #[serde(default)]
     pub listen_fd: Option<i32>,
     pub endpoints: Endpoints,
+    /// Detokenizers of the core; all of them send results.
+    #[serde(default = "defaults::detokenizers")]
+    pub detokenizers: usize,
+    /// Who a worker in a process of its own answers to. A worker inside the supervisor's process has nobody.
+    #[serde(default)]
+    pub supervisor: Option<Supervisor>,
     pub model: ModelInfo,
     /// Threads that tokenize and render chat templates; 0 takes them from the CPU quota.
     #[serde(default)]
@@ -45,6 +51,16 @@ pub struct Endpoints {
     pub requests: String,
     /// `entry[i].results`: the entry binds, the detokenizers connect.
     pub results: String,
+}
+
+/// The supervisor of a worker in a process of its own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Supervisor {
+    /// `control`: the supervisor binds, the entry connects.
+    pub control: String,
+    /// Seconds that open requests get when the process is told to end by SIGTERM.
+    pub shutdown_timeout_s: f64,
 }
 
 /// The served model, as clients and the tokenizer need it.
@@ -131,6 +147,10 @@ impl Default for Limits {
 }
 
 mod defaults {
+    pub fn detokenizers() -> usize {
+        1
+    }
+
     pub fn stat_interval_s() -> f64 {
         10.0
     }
@@ -171,6 +191,14 @@ impl EntryConfig {
                 "at least 2",
             ),
             (self.model.vocab_size >= 1, "model.vocab_size", "at least 1"),
+            (self.detokenizers >= 1, "detokenizers", "at least 1"),
+            (
+                self.supervisor.as_ref().is_none_or(|supervisor| {
+                    (0.0..=1e6).contains(&supervisor.shutdown_timeout_s)
+                }),
+                "supervisor.shutdown_timeout_s",
+                "0 or more seconds",
+            ),
             (!self.model.name.is_empty(), "model.name", "non-empty"),
             (
                 self.model.defaults.are_sound(),
@@ -256,6 +284,12 @@ impl EntryConfig {
     }
 }
 
+impl Supervisor {
+    pub(crate) fn shutdown_timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.shutdown_timeout_s)
+    }
+}
+
 impl Limits {
     pub(crate) fn body_timeout(&self) -> Duration {
         Duration::from_secs_f64(self.body_timeout_s)
@@ -324,6 +358,11 @@ mod tests {
         for (extra, name) in [
             (r#", "worker": 4096"#, "worker"),
             (r#", "limits": {"max_requests": 0}"#, "limits.max_requests"),
+            (r#", "detokenizers": 0"#, "detokenizers"),
+            (
+                r#", "supervisor": {"control": "ipc:///c", "shutdown_timeout_s": -1}"#,
+                "supervisor.shutdown_timeout_s",
+            ),
             (
                 r#", "limits": {"stall_timeout_s": -1}"#,
                 "limits.stall_timeout_s",

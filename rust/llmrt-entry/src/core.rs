@@ -1,16 +1,17 @@
 //! What a worker knows of the core behind it, and calls to it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use llmrt_link::{Outbox, PeerState};
-use llmrt_wire::{Call, Message, Reply};
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use llmrt_wire::Message;
+use tokio::sync::{Mutex, mpsc, watch};
 
 use crate::api::ApiError;
+use crate::calls::Calls;
 use crate::metrics::CoreStats;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -31,15 +32,15 @@ pub enum CoreState {
 pub struct Core {
     outbox: Arc<dyn Outbox>,
     scheduler: watch::Receiver<PeerState>,
-    /// Detokenizers that have joined the results inbox, and whether one has left since.
-    detokenizers: Cell<usize>,
+    /// Detokenizers that the core has, those that have joined the results inbox, and why one has left.
+    detokenizers: usize,
+    joined: RefCell<HashSet<u32>>,
     lost_detokenizer: RefCell<Option<Rc<str>>>,
     /// A scheduler that the supervisor has told the death of.
     told: RefCell<Option<(u64, Rc<str>)>>,
     /// When the supervisor expects a core that is down to be up again.
     back_at: Cell<Option<Instant>>,
-    calls: RefCell<HashMap<u64, oneshot::Sender<Reply>>>,
-    next_call: Cell<u64>,
+    calls: Calls,
     stats: Mutex<Known>,
 }
 
@@ -50,26 +51,18 @@ struct Known {
     stats: CoreStats,
 }
 
-/// A place among the calls that wait, given up when its caller stops waiting.
-struct Place<'a>(&'a Core, u64);
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.calls.borrow_mut().remove(&self.1);
-    }
-}
-
 impl Core {
-    pub fn new(outbox: Arc<dyn Outbox>) -> Self {
+    /// A core with so many `detokenizers`, none of which has answered yet.
+    pub fn new(outbox: Arc<dyn Outbox>, detokenizers: usize) -> Self {
         Self {
             scheduler: outbox.state(),
+            calls: Calls::new(outbox.clone()),
             outbox,
-            detokenizers: Cell::new(0),
+            detokenizers,
+            joined: RefCell::default(),
             lost_detokenizer: RefCell::default(),
             told: RefCell::default(),
             back_at: Cell::new(None),
-            calls: RefCell::default(),
-            next_call: Cell::new(0),
             stats: Mutex::default(),
         }
     }
@@ -92,7 +85,7 @@ impl Core {
                 reason: reason.clone(),
             };
         }
-        if self.detokenizers.get() == 0 {
+        if self.joined.borrow().len() < self.detokenizers {
             if let Some(reason) = &*self.lost_detokenizer.borrow() {
                 return CoreState::Down {
                     reason: reason.clone(),
@@ -145,13 +138,12 @@ impl Core {
         }
     }
 
-    pub fn detokenizer_joined(&self) {
-        self.detokenizers.set(self.detokenizers.get() + 1);
+    pub fn detokenizer_joined(&self, index: u32) {
+        self.joined.borrow_mut().insert(index);
     }
 
-    pub fn detokenizer_left(&self, reason: &str) {
-        self.detokenizers
-            .set(self.detokenizers.get().saturating_sub(1));
+    pub fn detokenizer_left(&self, index: u32, reason: &str) {
+        self.joined.borrow_mut().remove(&index);
         *self.lost_detokenizer.borrow_mut() = Some(reason.into());
     }
 
@@ -162,34 +154,9 @@ impl Core {
 
     /// Takes a message that the scheduler sent on the submit link.
     pub fn incoming(&self, message: Message) {
-        if let Message::Reply(reply) = message
-            && let Some(waiting) = self.calls.borrow_mut().remove(&reply.call)
-        {
-            // A caller that has stopped waiting needs no answer.
-            let _ = waiting.send(reply);
+        if let Message::Reply(reply) = message {
+            self.calls.answered(reply);
         }
-    }
-
-    /// Calls `method`; `None` when no good answer came in time.
-    async fn call(&self, method: &str) -> Option<String> {
-        let call = self.next_call.get();
-        self.next_call.set(call + 1);
-        let (answer, answered) = oneshot::channel();
-        let message = Call {
-            method: method.to_owned(),
-            arguments: "{}".to_owned(),
-            call,
-            tag: Default::default(),
-        };
-        self.outbox.send(&message.into()).ok()?;
-        self.calls.borrow_mut().insert(call, answer);
-        let _place = Place(self, call);
-        let reply = tokio::time::timeout(CALL_TIMEOUT, answered).await;
-        let reply = reply.ok()?.ok()?;
-        if !reply.ok {
-            tracing::warn!(method, error = reply.value, "call to the scheduler failed");
-        }
-        reply.ok.then_some(reply.value)
     }
 
     /// The scheduler's counts: fresh ones, or the last known when it does not answer. Callers that come while a call
@@ -201,7 +168,7 @@ impl Core {
             return known.stats.clone();
         }
         let asked = Instant::now();
-        if let Some(json) = self.call("stats").await {
+        if let Some(json) = self.calls.call("stats", "{}", CALL_TIMEOUT).await {
             match serde_json::from_str(&json) {
                 Ok(stats) => known.stats = stats,
                 Err(error) => tracing::warn!(%error, "the scheduler's stats cannot be read"),
@@ -214,6 +181,6 @@ impl Core {
     /// Calls whose answers are waited for.
     #[cfg(test)]
     pub fn calls(&self) -> usize {
-        self.calls.borrow().len()
+        self.calls.waiting()
     }
 }

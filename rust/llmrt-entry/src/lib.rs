@@ -14,7 +14,9 @@
 //! A response owns a [`router::RequestGuard`]. Dropping the response is the one way to cancel a request.
 
 pub mod api;
+mod calls;
 pub mod config;
+mod control;
 mod core;
 mod handlers;
 mod http;
@@ -31,5 +33,6 @@ mod worker;
 
 pub use config::EntryConfig;
 pub use local::{LocalClient, LocalResponse};
+pub use metrics::exposition;
 pub use shard::CoreDown;
-pub use worker::{EntryWorker, StartError};
+pub use worker::{EntryWorker, StartError, serve};

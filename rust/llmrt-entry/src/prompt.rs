@@ -62,6 +62,12 @@ impl Prompts {
         Ok(Self { pool, template })
     }
 
+    /// Jobs that wait for a thread.
+    pub fn queued(&self) -> usize {
+        let (short, long) = self.pool.queued();
+        short + long
+    }
+
     /// Token ids of a conversation; `open` ends it with the head of an answer.
     ///
     /// # Errors

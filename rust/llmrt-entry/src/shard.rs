@@ -2,20 +2,21 @@
 //! results inbox.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::rt::Executor;
 use llmrt_link::{Event, Identity, Inbox, Outbox, PeerState};
-use llmrt_wire::{Call, Message, Reply};
+use llmrt_wire::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
 
 use crate::api::{self, ApiError, Models};
 use crate::config::EntryConfig;
+use crate::control::{self, Control};
 use crate::core::{Core, CoreState};
 use crate::handlers::Probes;
 use crate::http::{BodyBudget, HttpService, RequestIds, Routes};
@@ -60,6 +61,8 @@ pub struct Shard {
     pub prompts: Prompts,
     pub router: Rc<Router>,
     pub core: Core,
+    /// The supervisor, where it is another process.
+    pub control: Option<Control>,
     pub metrics: Rc<Metrics>,
     pub routes: Routes,
     pub request_ids: RequestIds,
@@ -68,6 +71,7 @@ pub struct Shard {
     /// Random per start; part of the ids of answers.
     pub incarnation: u64,
     draining: Cell<bool>,
+    last_frame: Cell<Option<Instant>>,
 }
 
 impl Shard {
@@ -77,6 +81,7 @@ impl Shard {
         config: EntryConfig,
         prompts: Prompts,
         outbox: Arc<dyn Outbox>,
+        supervisor: Option<Arc<dyn Outbox>>,
     ) -> Result<Rc<Self>, matchit::InsertError> {
         let metrics = Rc::new(Metrics::new(&config.model.name));
         let limits = RouterLimits {
@@ -95,7 +100,8 @@ impl Shard {
             models: models(&config),
             prompts,
             router: Router::new(config.worker, 0, limits, outbox.clone(), metrics.clone()),
-            core: Core::new(outbox),
+            core: Core::new(outbox, config.detokenizers),
+            control: supervisor.map(Control::new),
             metrics,
             routes: Routes::new()?,
             request_ids: RequestIds::new(),
@@ -103,6 +109,7 @@ impl Shard {
             probes: Probes::default(),
             incarnation: Identity::draw(),
             draining: Cell::new(false),
+            last_frame: Cell::new(None),
             config,
         }))
     }
@@ -200,7 +207,7 @@ impl Shard {
 
     async fn take_results<I: Inbox>(self: Rc<Self>, mut inbox: I) {
         // Others may look in (`llmrt doctor`); the core does not depend on them.
-        let mut detokenizers = HashSet::new();
+        let mut detokenizers = HashMap::new();
         loop {
             match inbox.recv().await {
                 Event::Message {
@@ -208,9 +215,10 @@ impl Shard {
                     peer,
                 } => {
                     let step = frame.step;
-                    if !detokenizers.contains(&peer) {
+                    if !detokenizers.contains_key(&peer) {
                         tracing::warn!(step, "frame of somebody else than a detokenizer dropped");
                     } else {
+                        self.last_frame.set(Some(Instant::now()));
                         self.router.deliver(frame);
                     }
                 }
@@ -218,7 +226,7 @@ impl Shard {
                     message: Message::Call(call),
                     peer,
                 } => {
-                    let reply = self.answer(&call);
+                    let reply = control::reply(&call, control::look(&self, &call));
                     if let Err(error) = inbox.send(peer, &reply.into()) {
                         tracing::warn!(%error, method = call.method, "call not answered");
                     }
@@ -229,13 +237,13 @@ impl Shard {
                 Event::Joined { hello, peer } => {
                     tracing::debug!(role = hello.role, index = hello.index, "joined");
                     if hello.role == "detokenizer" {
-                        detokenizers.insert(peer);
-                        self.core.detokenizer_joined();
+                        detokenizers.insert(peer, hello.index);
+                        self.core.detokenizer_joined(hello.index);
                     }
                 }
                 Event::Left { reason, peer } => {
-                    if detokenizers.remove(&peer) {
-                        self.core.detokenizer_left(&reason);
+                    if let Some(index) = detokenizers.remove(&peer) {
+                        self.core.detokenizer_left(index, &reason);
                         self.core_lost(&reason);
                     }
                 }
@@ -243,34 +251,22 @@ impl Shard {
         }
     }
 
-    /// Answers a call on the results link: `stats` with a JSON object.
-    fn answer(&self, call: &Call) -> Reply {
-        let ok = call.method == "stats";
-        let value = if ok {
-            let core = match self.core.state() {
-                CoreState::Starting => "starting",
-                CoreState::Up => "up",
-                CoreState::Down { .. } => "down",
-            };
-            serde_json::json!({
-                "core": core,
-                "open_requests": self.router.open_requests(),
-                "permits": self.router.permits_taken(),
-                "open_connections": self.connections.open(),
-            })
-            .to_string()
-        } else {
-            format!(
-                "unknown method {:?}; an entry worker knows stats",
-                call.method
-            )
+    /// What somebody who looks in is told.
+    pub fn stats(&self) -> serde_json::Value {
+        let core = match self.core.state() {
+            CoreState::Starting => "starting",
+            CoreState::Up => "up",
+            CoreState::Down { .. } => "down",
         };
-        Reply {
-            call: call.call,
-            ok,
-            value,
-            tag: Default::default(),
-        }
+        let last_frame = self.last_frame.get().map(|at| at.elapsed().as_secs_f64());
+        serde_json::json!({
+            "core": core,
+            "open_requests": self.router.open_requests(),
+            "permits": self.router.permits_taken(),
+            "open_connections": self.connections.open(),
+            "queued_prompts": self.prompts.queued(),
+            "seconds_since_last_frame": last_frame,
+        })
     }
 
     /// Ends the open requests of a scheduler that died or was replaced.

@@ -9,10 +9,14 @@ use llmrt_link::zmq::{ZmqInbox, ZmqOutbox};
 use llmrt_link::{Identity, LinkError, Outbox, Welcome};
 use llmrt_log::LogError;
 use tokio::runtime::Builder;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::LocalSet;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{
+    UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
+};
+use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::{ConfigError, EntryConfig};
+use crate::control;
 use crate::local::LocalClient;
 use crate::prompt::{PromptError, Prompts};
 use crate::server;
@@ -33,6 +37,8 @@ pub enum StartError {
     Link(#[from] LinkError),
     #[error("route table: {0}")]
     Routes(#[from] matchit::InsertError),
+    #[error("cannot listen to signals: {0}")]
+    Signal(std::io::Error),
     #[error("cannot start the I/O thread: {0}")]
     Thread(std::io::Error),
     #[error("the I/O thread ended while it started")]
@@ -59,12 +65,13 @@ impl EntryWorker {
         let (started, start) = mpsc::channel();
         let ended = Arc::new(Ended::default());
         let flag = EndFlag(ended.clone());
+        let sender = commands.downgrade();
         thread::Builder::new()
             .name("llmrt-entry".to_owned())
             .spawn(move || {
                 // In this order: who has waited for the end finds the last lines written.
                 let (_flag, _flush) = (flag, flush);
-                run(config, prompts, taken, &started);
+                run(config, prompts, sender, taken, &started);
             })
             .map_err(StartError::Thread)?;
         start.recv().unwrap_or(Err(StartError::Lost))?;
@@ -109,9 +116,24 @@ impl Drop for EntryWorker {
     }
 }
 
+/// Serves as a worker in a process of its own, until the supervisor or SIGTERM ends it. Blocks the calling thread.
+///
+/// # Errors
+/// The configuration is refused, or the worker cannot start.
+pub fn serve(config_json: &str) -> Result<(), StartError> {
+    let config = EntryConfig::from_json(config_json)?;
+    if config.supervisor.is_none() {
+        let (name, rule) = ("supervisor", "there, in a process of its own");
+        return Err(ConfigError::Range { name, rule }.into());
+    }
+    EntryWorker::start(config)?.wait(None);
+    Ok(())
+}
+
 fn run(
     config: EntryConfig,
     prompts: Prompts,
+    sender: WeakUnboundedSender<Command>,
     commands: UnboundedReceiver<Command>,
     started: &mpsc::Sender<Result<(), StartError>>,
 ) {
@@ -119,16 +141,29 @@ fn run(
         Ok(runtime) => runtime,
         Err(error) => return drop(started.send(Err(StartError::Thread(error)))),
     };
+    // On every line of this thread: which of the workers says it. An error span, so that no level leaves it out.
+    let worker = config.worker;
+    let _span = (config.supervisor.is_some())
+        .then(|| tracing::error_span!("entry", worker).entered());
     let tasks = LocalSet::new();
     let served = tasks.block_on(&runtime, async {
         let (outbox, results) = connect(&config).await?;
+        let supervisor = join(&config)?;
+        let patience = config.supervisor.as_ref().map(|supervisor| supervisor.shutdown_timeout());
         let listener = config.listen_fd.map(server::adopt).transpose();
         let listener = listener.map_err(StartError::Listen)?;
-        let shard = Shard::new(config, prompts, outbox.clone())?;
+        let shard = Shard::new(config, prompts, outbox.clone(), supervisor.clone())?;
+        if let Some(patience) = patience {
+            spawn_local(control::obey(shard.clone(), sender.clone()));
+            let terminated = signal(SignalKind::terminate()).map_err(StartError::Signal)?;
+            spawn_local(control::end_on(terminated, patience, sender));
+        }
         // Nobody waits for it any more only when the starting thread was killed.
         let _ = started.send(Ok(()));
         shard.run(listener, results, commands).await;
-        outbox.close("the entry worker has ended");
+        for outbox in supervisor.iter().chain([&outbox]) {
+            outbox.close("the entry worker has ended");
+        }
         Ok(())
     });
     if let Err(error) = served {
@@ -142,6 +177,16 @@ async fn connect(config: &EntryConfig) -> Result<(Arc<dyn Outbox>, ZmqInbox), Li
     let identity = Identity::new("entry", u32::from(config.worker));
     let outbox = ZmqOutbox::connect(&config.endpoints.requests, identity, options)?;
     Ok((Arc::new(outbox), results))
+}
+
+/// The link to the supervisor of a worker in a process of its own.
+fn join(config: &EntryConfig) -> Result<Option<Arc<dyn Outbox>>, LinkError> {
+    let Some(supervisor) = &config.supervisor else {
+        return Ok(None);
+    };
+    let identity = Identity::new("entry", u32::from(config.worker));
+    let outbox = ZmqOutbox::connect(&supervisor.control, identity, config.link.options())?;
+    Ok(Some(Arc::new(outbox)))
 }
 
 /// Whether the thread has ended, for any number of waiters.

@@ -33,6 +33,7 @@ fn cost(rows: u32, pattern: Pattern) -> f64 {
         max_model_len: 8192,
         vocab_size: 49152,
         max_num_seqs: rows as usize,
+        max_requests: rows as usize,
         eos_token_ids: vec![2],
         answer_tokens: 0,
         cached_tokens: 0,

@@ -101,7 +101,7 @@ impl Config {
         Duration::from_secs_f64(self.step_ms / 1e3)
     }
 
-    /// Requests that an entry may have submitted and not yet seen end.
+    /// Requests that may be open at once, and that one entry may have submitted and not yet seen end.
     pub(crate) fn credit(&self) -> u32 {
         self.max_num_seqs.saturating_add(self.max_num_queued_reqs)
     }
@@ -111,6 +111,7 @@ impl Config {
             max_model_len: self.max_model_len,
             vocab_size: self.vocab_size,
             max_num_seqs: self.max_num_seqs as usize,
+            max_requests: self.credit() as usize,
             eos_token_ids: self.eos_token_ids.clone(),
             answer_tokens: self.answer_tokens,
             cached_tokens: self.cached_tokens,

@@ -25,6 +25,8 @@ pub struct Limits {
     pub max_model_len: u32,
     pub vocab_size: u32,
     pub max_num_seqs: usize,
+    /// Requests open at once, running or waiting; more are refused with 429.
+    pub max_requests: usize,
     pub eos_token_ids: Vec<u32>,
     /// Tokens after which an answer ends by itself; 0 is never.
     pub answer_tokens: u32,
@@ -96,7 +98,11 @@ impl State {
             return;
         }
         if let Err(message) = check(&request, &self.limits) {
-            return self.refuse(request, owner, message);
+            return self.refuse(request, owner, 400, message);
+        }
+        if self.places.len() >= self.limits.max_requests {
+            let message = "too many requests are open; try again later".to_owned();
+            return self.refuse(request, owner, 429, message);
         }
         self.arrivals += 1;
         let draw = match self.pattern {
@@ -272,7 +278,7 @@ impl State {
         self.end_row(id, row.lane, row.owner, outcome);
     }
 
-    fn refuse(&mut self, request: Request, owner: PeerId, message: String) {
+    fn refuse(&mut self, request: Request, owner: PeerId, status: u16, message: String) {
         let lane = (request.id.0 % self.limits.detokenizers as u64) as usize;
         self.frames[lane].opened.push(Opened {
             id: request.id,
@@ -280,7 +286,7 @@ impl State {
             output: request.output,
         });
         let outcome = Outcome {
-            status: 400,
+            status,
             message,
             ..outcome(FinishReason::Error)
         };

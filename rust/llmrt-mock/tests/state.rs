@@ -5,7 +5,7 @@ mod common;
 use std::time::Instant;
 
 use common::{EOS, VOCAB, limits, request, state};
-use llmrt_mock::{Limits, Pattern, State};
+use llmrt_mock::{Limits, Pattern, State, StepOutput};
 use llmrt_wire::{FinishReason, Message, Outcome, Request, RequestId, TokenFrame};
 use proptest::prelude::*;
 
@@ -190,6 +190,29 @@ fn requests_wait_for_a_place_in_order() {
     assert!(stats.kv_cache_usage_perc > 0.0);
     assert_eq!(step(&mut state).finished.len(), 2);
     assert_eq!(step(&mut state).ids.0, [3, 4]);
+}
+
+#[test]
+fn more_requests_than_may_be_open_are_refused_whoever_sends_them() {
+    let mut state = State::new(
+        Limits {
+            max_requests: 2,
+            ..limits()
+        },
+        ids(&[7]),
+    );
+    for owner in [1, 2, 3] {
+        state.submit(request(owner, &[5]), owner, Instant::now());
+    }
+    let StepOutput { frames, credit } = state.step(Instant::now());
+    let frame = &frames[0].1;
+    assert_eq!(frame.finished.len(), 1);
+    assert_eq!(frame.finished[0].outcome.status, 429);
+    assert_eq!(frame.ids[frame.finished[0].row as usize], 3);
+    assert_eq!(credit[&3], 1);
+    state.abort(&[RequestId::new(0, 0, 1)], 1);
+    state.submit(request(4, &[5]), 3, Instant::now());
+    assert_eq!(state.stats().num_requests_waiting, 1);
 }
 
 #[test]

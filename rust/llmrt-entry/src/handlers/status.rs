@@ -6,6 +6,7 @@ use http::{HeaderValue, StatusCode};
 use crate::api::ApiError;
 use crate::core::CoreState;
 use crate::http::{Body, Response, json};
+use crate::metrics::exposition;
 use crate::shard::Shard;
 
 /// Alive: this worker answers and no process of the core is known to be dead. Loading is alive.
@@ -42,12 +43,22 @@ pub fn version() -> Response {
     )
 }
 
-/// All metric families, the scheduler's among them.
-pub async fn metrics(shard: &Shard) -> Response {
+/// All metric families: the sums over the workers, each worker's, and the scheduler's.
+///
+/// # Errors
+/// 503 when the supervisor does not tell what the other workers count: a sum without them would look like a restart.
+pub async fn metrics(shard: &Shard) -> Result<Response, ApiError> {
+    let workers = match &shard.control {
+        None => exposition::merge(&[(shard.config.worker, &shard.metrics.render())]),
+        Some(control) => control.call("metrics", "{}").await.ok_or_else(|| {
+            ApiError::unavailable("The counts of the entry workers cannot be had now.")
+        })?,
+    };
     shard.metrics.core.set(&shard.core.stats().await);
-    let mut response = Response::new(Body::from(shard.metrics.render()));
+    let text = workers + &shard.metrics.render_core();
+    let mut response = Response::new(Body::from(text));
     let form =
         HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, form);
-    response
+    Ok(response)
 }

@@ -1,6 +1,7 @@
 //! Metric families of an entry worker, under the names that dashboards know.
 
 mod core_stats;
+pub mod exposition;
 mod histogram;
 
 use std::time::Duration;
@@ -73,9 +74,10 @@ impl Rejection {
     }
 }
 
-/// All families of the worker.
+/// All families of the worker, and apart from them the scheduler's, which are the same for all workers.
 pub struct Metrics {
     registry: Registry,
+    core_registry: Registry,
     pub prompt_tokens: Counter,
     pub generation_tokens: Counter,
     requests: Labelled,
@@ -93,7 +95,8 @@ impl Metrics {
     /// Families with the label `model_name`.
     pub fn new(model: &str) -> Self {
         let labels = [("model_name".into(), escaped(model).into())];
-        let mut registry = Registry::with_prefix_and_labels("llmrt", labels.into_iter());
+        let new = || Registry::with_prefix_and_labels("llmrt", labels.clone().into_iter());
+        let (mut registry, mut core_registry) = (new(), new());
         let mut histogram = |name: &str, help: &str, bounds| {
             let histogram = Histogram::new(bounds);
             registry.register(name, help, histogram.clone());
@@ -145,9 +148,10 @@ impl Metrics {
             "Requests refused, by reason",
             rejections.clone(),
         );
-        let core = CoreFamilies::register(&mut registry);
+        let core = CoreFamilies::register(&mut core_registry);
         Self {
             registry,
+            core_registry,
             prompt_tokens,
             generation_tokens,
             requests,
@@ -190,13 +194,22 @@ impl Metrics {
             .observe(Duration::from_micros(prefill_us));
     }
 
-    /// The families in OpenMetrics text form.
+    /// The worker's families in OpenMetrics text form.
     pub fn render(&self) -> String {
-        let mut text = String::with_capacity(16 << 10);
-        // Writing into a String has no way to fail.
-        let _ = text::encode(&mut text, &self.registry);
-        text
+        encode(&self.registry)
     }
+
+    /// The scheduler's families in OpenMetrics text form.
+    pub fn render_core(&self) -> String {
+        encode(&self.core_registry)
+    }
+}
+
+fn encode(registry: &Registry) -> String {
+    let mut text = String::with_capacity(16 << 10);
+    // Writing into a String has no way to fail.
+    let _ = text::encode(&mut text, registry);
+    text
 }
 
 /// A label's value as OpenMetrics wants it between quotes; the registry writes it as it is.
@@ -264,7 +277,7 @@ mod tests {
             prefix_cache_hits_total: 5,
             ..CoreStats::default()
         });
-        let text = metrics.render();
+        let text = metrics.render() + &metrics.render_core();
         for line in [
             r#"llmrt_prompt_tokens_total{model_name="m"} 7"#,
             r#"llmrt_num_requests_running{model_name="m"} 3"#,

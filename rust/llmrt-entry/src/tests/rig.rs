@@ -133,7 +133,7 @@ impl Rig {
             options(),
         ));
         let prompts = Prompts::load(&config).unwrap();
-        let shard = Shard::new(config, prompts, outbox).unwrap();
+        let shard = Shard::new(config, prompts, outbox, None).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (commands, taken) = unbounded_channel();

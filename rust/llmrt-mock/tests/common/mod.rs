@@ -14,6 +14,7 @@ pub fn limits() -> Limits {
         max_model_len: 1000,
         vocab_size: VOCAB,
         max_num_seqs: 64,
+        max_requests: 128,
         eos_token_ids: vec![EOS],
         answer_tokens: 0,
         cached_tokens: 0,
