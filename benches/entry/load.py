@@ -38,13 +38,13 @@ def question(text: str = QUESTION) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-def streams(server: Measured, http2: bool, count: int, requests: int, tokens: int) -> int:
+def streams(server: Measured, http2: bool, count: int, requests: int, tokens: int, connections: int = 1) -> int:
     """Runs ``requests`` streamed answers, ``count`` at a time; returns the tokens that the client received.
 
-    HTTP/1.1 uses a connection for each stream, HTTP/2 one connection for all. Raises ``RuntimeError`` when an answer
-    fails.
+    HTTP/1.1 uses a connection for each stream, HTTP/2 so many ``connections`` for all. Raises ``RuntimeError`` when an
+    answer fails.
     """
-    with h2load(server, http2, count, requests, tokens) as process:
+    with h2load(server, http2, count, requests, tokens, connections) as process:
         output, _ = process.communicate()
     done = re.search(r"(\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout", output)
     status = re.search(r"status codes: (\d+) 2xx", output)
@@ -57,12 +57,15 @@ def streams(server: Measured, http2: bool, count: int, requests: int, tokens: in
     return requests * tokens
 
 
-def h2load(server: Measured, http2: bool, count: int, requests: int, tokens: int) -> subprocess.Popen[str]:
+def h2load(
+    server: Measured, http2: bool, count: int, requests: int, tokens: int, connections: int = 1
+) -> subprocess.Popen[str]:
     """``h2load`` on its way."""
     body = tempfile.NamedTemporaryFile("w", suffix=".json", prefix="llmrt-bench-")  # noqa: SIM115
     json.dump(chat(server.model, question(), tokens, True), body)
     body.flush()
-    shape = ["-c", "1", "-m", str(count)] if http2 else ["--h1", "-c", str(count), "-m", "1"]
+    together = ["-c", str(connections), "-m", str(count // connections)]
+    shape = together if http2 else ["--h1", "-c", str(count), "-m", "1"]
     process = subprocess.Popen(
         [
             *("h2load", "-t", "1", *shape, "-n", str(requests), "-d", body.name),

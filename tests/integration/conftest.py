@@ -5,7 +5,10 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
+from support.cell import CELL
 from support.server import Server
+
+CELL.install()
 
 MODEL = "SmolLM2-135M-Instruct"
 

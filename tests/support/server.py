@@ -15,6 +15,8 @@ from typing import Any
 
 import httpx2
 
+from support.cell import CELL
+
 START_TIMEOUT = 90.0
 _ADDRESS = re.compile(r"listening on http://([0-9.]+):(\d+)")
 
@@ -44,7 +46,7 @@ class Server:
         command = command or [sys.executable, "-m", "llmrt.cli.serve"]
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, "--port", "0", *flags],
+                [*command, "--port", "0", *CELL.flags, *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

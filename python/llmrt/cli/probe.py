@@ -57,7 +57,8 @@ def probe(server: Facts, timeout: float) -> list[Hop]:
     hops = [_judge(server, name, used[name], answers[name], timeout) for name in used]
     if health.state == LOADING:
         # The core greets nobody before its model is there.
-        hops = [_loading(hop) if hop.name == "scheduler.requests" else hop for hop in hops]
+        waiting = ("scheduler.requests", *(hop.name for hop in hops if hop.state == BROKEN and hop.stats))
+        hops = [_loading(hop) if hop.name in waiting else hop for hop in hops]
     unused = [
         Hop(name, endpoint, "scheduler", None, UNUSED, "one rank lives in the scheduler")
         for name, endpoint in table.items()
@@ -101,7 +102,8 @@ def _judge(server: Facts, name: str, endpoint: str, probe: _Probe, timeout: floa
     pid = server.processes.get(process)
     if probe.reply is not None and probe.reply.ok:
         stats = json.loads(probe.reply.value)
-        return Hop(name, endpoint, process, pid, OK, _told(stats), probe.round_trip, stats)
+        state, told = _entry(stats) if name.startswith("entry[") else (OK, _told(stats))
+        return Hop(name, endpoint, process, pid, state, told, probe.round_trip, stats)
     if probe.reply is not None:
         return Hop(name, endpoint, process, pid, BROKEN, f"refuses to answer: {probe.reply.value}", probe.round_trip)
     return Hop(name, endpoint, process, pid, BROKEN, _silence(endpoint, process, pid, probe, timeout))
@@ -173,11 +175,26 @@ def _loading(hop: Hop) -> Hop:
 
 
 def _process_of(name: str, server: Facts) -> str:
-    """Which process listens at an endpoint; the entry worker lives in the supervisor's."""
-    part = name.partition("[")[0].partition(".")[0]
+    """Which process listens at an endpoint; an entry worker may live in the supervisor's."""
+    numbered = name.partition(".")[0]
+    part = numbered.partition("[")[0]
     if part == "scheduler":
         return part if part in server.processes else "mock engine"
-    return part if part == "detokenizer" else "supervisor"
+    if part in ("entry", "detokenizer"):
+        return next((each for each in (numbered, part) if each in server.processes), "supervisor")
+    return "supervisor"
+
+
+def _entry(stats: dict[str, Any]) -> tuple[str, str]:
+    """What an entry worker says of itself. One that the core does not know answers nobody."""
+    last = stats["seconds_since_last_frame"]
+    told = (
+        f"last frame {'never' if last is None else f'{last:.1f} s ago'}, {stats['queued_prompts']} prompts queued, "
+        f"{stats['open_requests']} open requests on {stats['open_connections']} connections"
+    )
+    if stats["core"] != "up":
+        return BROKEN, f"not registered with the core, which is {stats['core']} for it; {told}"
+    return OK, f"registered, {told}"
 
 
 def _told(stats: dict[str, Any]) -> str:

@@ -60,7 +60,7 @@ class Engine:
             raise RuntimeError("an LLM does not survive fork(): make it in the process that uses it")
         if self._over is not None:
             raise self.lost()
-        return self._parts.entry.client()
+        return self._parts.client()
 
     def lost(self) -> RequestError:
         """The error of a request that the engine did not answer."""
@@ -87,7 +87,7 @@ class Engine:
     def _is_ready(self) -> bool:
         from llmrt.llm.calls import wait_for_news
 
-        client = self._parts.entry.client()
+        client = self._parts.client()
         response = client.request("GET", "/ready", b"")
         while not response.ended:
             wait_for_news(client)

@@ -21,9 +21,10 @@ from llmrt.supervisor.children import Child
 from llmrt.supervisor.core import Member, Restarts
 from llmrt.supervisor.errors import preparing
 from llmrt.supervisor.last_words import LastWords
+from llmrt.supervisor.workers import EntryWorkers
 
 if TYPE_CHECKING:
-    from llmrt._core import Entry
+    from llmrt._core import Client, Entry
 
 _log = logging.getLogger(__name__)
 
@@ -35,12 +36,12 @@ LAST_WORDS = 0.5
 
 
 class Parts:
-    """A core and a detokenizer as processes, an entry worker inside this one, and the control link to them.
+    """A core as processes, one entry worker inside this process or several in their own, and the control link to them.
 
     All of it belongs to the thread that calls :meth:`started`: the kernel ends the processes with that thread.
     """
 
-    entry: Entry
+    entry: Entry | EntryWorkers
     table: topology.Topology
     directory: topology.RuntimeDirectory
 
@@ -58,6 +59,7 @@ class Parts:
         self._lives: dict[Child, int] = {}
         self._control: link.Inbox
         self._last_words = LastWords()
+        self.workers: EntryWorkers | None = None
 
     @property
     def children(self) -> list[Child]:
@@ -77,7 +79,8 @@ class Parts:
 
     def _start(self, ending: contextlib.ExitStack, listener: socket.socket | None) -> None:
         self.directory = ending.enter_context(topology.RuntimeDirectory())
-        self.table = topology.build(self.directory.path)
+        workers = self.config.entry.entry_workers if listener is not None else 1
+        self.table = topology.build(self.directory.path, workers, self.config.process.detokenizers)
         self._control = link.Inbox(self.table.control, options=launch.link_options(self.config))
         ending.callback(self._control.close, "the server ends")
         self._control.register(self._poller)
@@ -86,13 +89,30 @@ class Parts:
         ending.callback(self._unwatch)
         for child in self.children:
             self._watch(child)
-        self.entry = launch.entry(self.config, self.source, self.table, listener)
+        if listener is None or workers == 1:
+            self.entry = launch.entry(self.config, self.source, self.table, listener)
+        else:
+            self.entry = self.workers = self._entry_workers(listener)
+            ending.callback(self.workers.close)
         ending.callback(self._end_entry)
+        while self.workers is not None and not self.workers.up():
+            self.wait()
+
+    def _entry_workers(self, listener: socket.socket) -> EntryWorkers:
+        control = self._control
+        return EntryWorkers(self.config, self.source, self.table, listener, control, self._watch, self._unwatch)
+
+    def client(self) -> Client:
+        """A way to make requests from this process, whose entry worker is inside it."""
+        if isinstance(self.entry, EntryWorkers):
+            raise RuntimeError("the entry workers are other processes")
+        return self.entry.client()
 
     def processes(self) -> dict[str, int]:
-        """Process ids of the parts; the entry worker lives in the supervisor's."""
+        """Process ids of the parts; one entry worker alone lives in the supervisor's."""
         parts = {child.name.removeprefix("the "): child.process.pid for child in self.children}
-        return {"supervisor": os.getpid(), **parts}
+        workers = self.workers.processes() if self.workers is not None else {}
+        return {"supervisor": os.getpid(), **parts, **workers}
 
     def listen_to(self, descriptor: int) -> None:
         """Has :meth:`wait` wake when ``descriptor`` is readable."""
@@ -102,7 +122,8 @@ class Parts:
         """Sleeps until something happens, at most ``timeout`` seconds, then takes what the control link has."""
         tended = (member for member in self.core if self._restarts is not None or member.due is None)
         deadlines = [member.until_deadline(self.config.process.start_timeout) for member in tended]
-        limits = [limit for limit in (timeout, *deadlines) if limit is not None]
+        workers = self.workers.until_deadline() if self.workers is not None else None
+        limits = [limit for limit in (timeout, workers, *deadlines) if limit is not None]
         link.poll(self._poller, [self._control], min(limits, default=None))
         for event in self._control.receive():
             self._notice(event)
@@ -118,7 +139,7 @@ class Parts:
             fault = self._fault(member) or self._revived(member)
             if fault is not None and not self._rested(member, fault):
                 return fault
-        return None
+        return self.workers.tend() if self.workers is not None else None
 
     def stop_restarts(self) -> None:
         """From now on what has died stays dead, and :meth:`tend` tells of it."""
@@ -127,7 +148,8 @@ class Parts:
     def crash(self) -> str | None:
         """How a process failed; one that has ended by itself and well did not, nor one that waits for its restart."""
         running = (member.child for member in self.core if member.due is None)
-        return next((child.ended() for child in running if child.process.poll()), None)
+        crashed = next((child.ended() for child in running if child.process.poll()), None)
+        return self.workers.crash() if crashed is None and self.workers is not None else crashed
 
     def give_up(self, fault: str) -> None:
         """Tells open requests that nobody will answer them any more."""
@@ -188,6 +210,8 @@ class Parts:
 
     def _notice(self, event: link.InboxEvent) -> None:
         self._last_words.notice(event)
+        if self.workers is not None:
+            self.workers.notice(event)
         for member in self.core:
             if member.notice(event) and member.child.role == "scheduler":
                 self._was_up = True
@@ -198,7 +222,9 @@ class Parts:
             _log.debug("a process has left: %s", event.reason)
 
     def _answer(self, peer: int, call: wire.Call) -> None:
-        """Answers a call of somebody who looks in: ``stats`` with the processes and the seconds since the start."""
+        """Answers ``stats`` with the processes and the seconds since the start, ``metrics`` with all workers' counts."""
+        if call.method == "metrics" and self.workers is not None:
+            return self.workers.metrics(peer, call)
         if call.method == "stats":
             stats = {"processes": self.processes(), "uptime": time.monotonic() - self.began}
             reply = wire.Reply(call.call, True, json.dumps(stats))
@@ -220,6 +246,6 @@ class Parts:
                 os.close(descriptor)
 
     def _end_entry(self) -> None:
-        """Ends the entry worker where nobody has; requests that are still open are told."""
+        """Ends the entry workers where nobody has; requests that are still open are told."""
         self.entry.shutdown(0.0)
         self.entry.wait(GOODBYE)

@@ -41,11 +41,12 @@ class EntryWorkers:
         listener: socket.socket,
         control: link.Inbox,
         watch: Callable[[Child], None],
+        unwatch: Callable[[Child], None],
     ) -> None:
-        """Starts the processes; ``watch`` has the loop wake when one of them ends."""
+        """Starts the processes; ``watch`` has the loop wake when one of them ends, until ``unwatch``."""
         self._config = config
         self._control = control
-        self._watch = watch
+        self._watch, self._unwatch = watch, unwatch
         self._listener = listener.dup()
         self._restarts = Restarts(RESTARTS, WINDOW)
         self._scrapes = Scrapes(control)
@@ -94,13 +95,16 @@ class EntryWorkers:
         self._scrapes.ask(peer, call, self._peers)
 
     def tend(self) -> str | None:
-        """Replaces workers that have ended, and kills those that hang.
+        """Replaces workers that have ended, and kills those that hang; only the latter once the server ends.
 
         Returns what keeps the server from going on, ``None`` while nothing does.
         """
         self._scrapes.go_on(self._peers)
-        for worker, member in enumerate(self.members if not self._ending else []):
+        for worker, member in enumerate(self.members):
             if (fault := self._fault(member)) is not None:
+                self._unwatch(member.child)
+                if self._ending:
+                    continue
                 self._peers.pop(worker, None)
                 self._scrapes.ended(worker)
                 if (pause := self._restarts.pause(time.monotonic())) is None:
@@ -108,7 +112,7 @@ class EntryWorkers:
                 _log.error("%s; another one takes its place", fault)
                 member.rest(pause)
             try:
-                if member.revive():
+                if not self._ending and member.revive():
                     self._watch(member.child)
             except OSError as error:
                 return f"{member.child.name} cannot be replaced: {error.strerror}"

@@ -132,9 +132,7 @@ fn to_py(error: StartError) -> PyErr {
         StartError::Listen(_)
         | StartError::Link(_)
         | StartError::Signal(_)
-        | StartError::Thread(_) => {
-            PyOSError::new_err(message)
-        }
+        | StartError::Thread(_) => PyOSError::new_err(message),
         _ => PyRuntimeError::new_err(message),
     }
 }
@@ -254,6 +252,8 @@ pub fn add_metrics(texts: Vec<String>, counters_only: bool) -> String {
 /// its own. Without the closing line.
 #[pyfunction]
 pub fn merge_metrics(workers: Vec<(u16, String)>) -> String {
-    let workers: Vec<_> = (workers.iter()).map(|(worker, text)| (*worker, text.as_str())).collect();
+    let workers: Vec<_> = (workers.iter())
+        .map(|(worker, text)| (*worker, text.as_str()))
+        .collect();
     exposition::merge(&workers)
 }

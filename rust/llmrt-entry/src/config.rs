@@ -193,9 +193,9 @@ impl EntryConfig {
             (self.model.vocab_size >= 1, "model.vocab_size", "at least 1"),
             (self.detokenizers >= 1, "detokenizers", "at least 1"),
             (
-                self.supervisor.as_ref().is_none_or(|supervisor| {
-                    (0.0..=1e6).contains(&supervisor.shutdown_timeout_s)
-                }),
+                self.supervisor
+                    .as_ref()
+                    .is_none_or(|supervisor| (0.0..=1e6).contains(&supervisor.shutdown_timeout_s)),
                 "supervisor.shutdown_timeout_s",
                 "0 or more seconds",
             ),

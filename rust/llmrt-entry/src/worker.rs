@@ -143,13 +143,16 @@ fn run(
     };
     // On every line of this thread: which of the workers says it. An error span, so that no level leaves it out.
     let worker = config.worker;
-    let _span = (config.supervisor.is_some())
-        .then(|| tracing::error_span!("entry", worker).entered());
+    let _span =
+        (config.supervisor.is_some()).then(|| tracing::error_span!("entry", worker).entered());
     let tasks = LocalSet::new();
     let served = tasks.block_on(&runtime, async {
         let (outbox, results) = connect(&config).await?;
         let supervisor = join(&config)?;
-        let patience = config.supervisor.as_ref().map(|supervisor| supervisor.shutdown_timeout());
+        let patience = config
+            .supervisor
+            .as_ref()
+            .map(|supervisor| supervisor.shutdown_timeout());
         let listener = config.listen_fd.map(server::adopt).transpose();
         let listener = listener.map_err(StartError::Listen)?;
         let shard = Shard::new(config, prompts, outbox.clone(), supervisor.clone())?;

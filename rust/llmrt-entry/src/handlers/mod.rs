@@ -40,6 +40,6 @@ pub async fn dispatch(
         Route::HealthGenerate => probe::answer(shard, origin).await,
         Route::Ready => status::ready(shard),
         Route::Version => Ok(status::version()),
-        Route::Metrics => Ok(status::metrics(shard).await),
+        Route::Metrics => status::metrics(shard).await,
     }
 }

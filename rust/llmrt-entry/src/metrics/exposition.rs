@@ -216,11 +216,28 @@ mod tests {
         let model = r#"model_name="a {\"b\"} c""#;
         let tokens = |name: &str, labels: &str| format!("{name}_total{{{model}{labels}}}");
         for line in [
-            format!("{} {}", tokens("llmrt_generation_tokens", ""), (1u64 << 60) + 7),
-            format!("{} {}", tokens("llmrt_worker_generation_tokens", ",worker=\"0\""), 1u64 << 60),
-            format!("{} 7", tokens("llmrt_worker_generation_tokens", ",worker=\"2\"")),
-            format!("{} 2", tokens("llmrt_request_success", ",finished_reason=\"stop\"")),
-            format!("{} 1", tokens("llmrt_request_success", ",finished_reason=\"abort\"")),
+            format!(
+                "{} {}",
+                tokens("llmrt_generation_tokens", ""),
+                (1u64 << 60) + 7
+            ),
+            format!(
+                "{} {}",
+                tokens("llmrt_worker_generation_tokens", ",worker=\"0\""),
+                1u64 << 60
+            ),
+            format!(
+                "{} 7",
+                tokens("llmrt_worker_generation_tokens", ",worker=\"2\"")
+            ),
+            format!(
+                "{} 2",
+                tokens("llmrt_request_success", ",finished_reason=\"stop\"")
+            ),
+            format!(
+                "{} 1",
+                tokens("llmrt_request_success", ",finished_reason=\"abort\"")
+            ),
             format!("llmrt_time_to_first_token_seconds_count{{{model}}} 2"),
             format!("llmrt_time_to_first_token_seconds_sum{{{model}}} 0.032"),
             "# TYPE llmrt_worker_generation_tokens counter".to_owned(),
