@@ -183,9 +183,7 @@ def test_a_killed_worker_takes_no_other_stream_with_it(own: Callable[..., Server
                     list(stream.lines)
         survivors = [stream for stream in streams if stream.worker != victim]
         # The requests of the dead one are aborted, and only those.
-        wait_for(
-            lambda: total(samples(server), "llmrt_num_requests_running") == len(survivors), "the dead one's slots"
-        )
+        wait_for(lambda: total(samples(server), "llmrt_num_requests_running") == len(survivors), "the dead one's slots")
         wait_for(lambda: pid_of(server, victim) != old, "a successor")
         for stream in survivors:
             for _ in range(20):

@@ -1,4 +1,4 @@
-"""The links to the detokenizers. Each has the requests whose id falls to it, and gets their rows of a step in one frame."""
+"""The links to the detokenizers. Each has the requests whose ids fall to it, and gets their rows of a step."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ class Lanes:
         """Whether every detokenizer listens."""
         return all(outbox.ready for outbox in self.outboxes)
 
+    def close(self, reason: str) -> None:
+        """Says ``Dead`` to all and disconnects for good."""
+        for outbox in self.outboxes:
+            outbox.close(reason)
+
     def register(self, poller: zmq.Poller) -> None:
         """Adds the links to the poller of a loop."""
         for outbox in self.outboxes:
@@ -43,15 +48,11 @@ class Lanes:
                     lost.append((lane, change.reason))
         return lost
 
-    def send(self, frame: wire.TokenFrame | None, but: int = -1) -> bool:
-        """Sends a step's rows to the detokenizers concerned, except to number ``but``; returns as :meth:`flush`.
-
-        Must not be called while frames wait.
-        """
+    def send(self, frame: wire.TokenFrame | None) -> None:
+        """Sends a step's rows to the detokenizers concerned. Must not be called while frames wait."""
         if frame is not None:
             self._unsent = split(frame, len(self.outboxes))
-            self._unsent.pop(but, None)
-        return self.flush()
+            self.flush()
 
     def flush(self) -> bool:
         """Sends what was not taken yet. Whether no frame waits; one that does not read holds up no other's frame."""
@@ -93,7 +94,27 @@ def split(frame: wire.TokenFrame, lanes: int) -> dict[int, wire.TokenFrame]:
     for finished in frame.finished:
         part, row = places[finished.row]
         part.finished.append(wire.Finished(row, finished.outcome))
+    for prompt in frame.prompt_logprobs:
+        part, row = places[prompt.row]
+        values = (prompt.top, prompt.chosen, prompt.top_ids, prompt.top_logprobs)
+        part.prompt_logprobs.append(wire.PromptLogprobs(row, *values))
+    if frame.logprobs is not None:
+        _deal(frame.logprobs, counts, places)
     return {lane: part.frame(frame.step) for lane, part in parts.items()}
+
+
+def _deal(logprobs: wire.Logprobs, counts: Sequence[int], places: Sequence[tuple[_Part, int]]) -> None:
+    """Gives the values of each row to its part. All columns have four bytes a value."""
+    chosen = top = 0
+    for row, k in zip(wire.u32s(logprobs.rows), wire.u32s(logprobs.top), strict=True):
+        part, place = places[row]
+        chosen_end, top_end = chosen + 4 * counts[row], top + 4 * counts[row] * k
+        part.rows.append(place)
+        part.top.append(k)
+        part.chosen += logprobs.chosen[chosen:chosen_end]
+        part.top_ids += logprobs.top_ids[top:top_end]
+        part.top_logprobs += logprobs.top_logprobs[top:top_end]
+        chosen, top = chosen_end, top_end
 
 
 class _Part:
@@ -106,6 +127,12 @@ class _Part:
         self.tokens: list[int] = []
         self.first: list[wire.First] = []
         self.finished: list[wire.Finished] = []
+        self.prompt_logprobs: list[wire.PromptLogprobs] = []
+        self.rows: list[int] = []
+        self.top: list[int] = []
+        self.chosen = bytearray()
+        self.top_ids = bytearray()
+        self.top_logprobs = bytearray()
 
     def frame(self, step: int) -> wire.TokenFrame:
         return wire.TokenFrame(
@@ -116,4 +143,10 @@ class _Part:
             tokens=wire.u32(self.tokens),
             first=self.first,
             finished=self.finished,
+            logprobs=self._logprobs() if self.rows else None,
+            prompt_logprobs=self.prompt_logprobs,
         )
+
+    def _logprobs(self) -> wire.Logprobs:
+        columns = (bytes(self.chosen), bytes(self.top_ids), bytes(self.top_logprobs))
+        return wire.Logprobs(wire.u32(self.rows), wire.u32(self.top), *columns)

@@ -79,7 +79,8 @@ def serve(config: EngineConfig) -> int:
         reason = str(error)
         return FAILED
     finally:
-        for each in (requests, *tokens.outboxes, control):
+        tokens.close(reason)
+        for each in (requests, control):
             each.close(reason)
         signals.close()
         executor.close()

@@ -1,4 +1,4 @@
-"""Main of an entry worker that has a process of its own; started by the supervisor with its configuration on a descriptor.
+"""Main of an entry worker in a process of its own; started by the supervisor with its configuration on a descriptor.
 
 The configuration is one JSON object: what ``rust/llmrt-entry/src/config.rs`` describes, with ``supervisor``, and
 ``parent``, the process id of the supervisor.

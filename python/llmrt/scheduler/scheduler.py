@@ -58,7 +58,8 @@ class Scheduler:
         seed: int | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """``max_requests`` may be open at once, running or waiting; ``seed`` makes the seeds of unseeded requests repeatable; ``clock`` counts nanoseconds.
+        """``max_requests`` may be open at once, running or waiting; ``seed`` makes the seeds of unseeded requests
+        repeatable; ``clock`` counts nanoseconds.
 
         Raises ``ValueError`` for an executor or option that cannot work.
         """

@@ -15,7 +15,7 @@ _MAX_BYTES = 16 << 20
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """One server. ``processes`` holds the process ids of its parts; one entry worker alone lives in the supervisor's."""
+    """One server. ``processes`` holds the ids of its processes; one entry worker alone lives in the supervisor's."""
 
     version: str
     url: str

@@ -78,9 +78,7 @@ def entry_process(
     told["parent"] = os.getpid()
     inherited = [listener.fileno()]
     configuration = json.dumps(told).encode()
-    return Child(
-        f"entry[{worker}]", "entry", "llmrt.entry.process", configuration, index=worker, inherited=inherited
-    )
+    return Child(f"entry[{worker}]", "entry", "llmrt.entry.process", configuration, index=worker, inherited=inherited)
 
 
 def _close_if_open(descriptor: int, listener: socket.socket) -> None:

@@ -222,7 +222,7 @@ class Parts:
             _log.debug("a process has left: %s", event.reason)
 
     def _answer(self, peer: int, call: wire.Call) -> None:
-        """Answers ``stats`` with the processes and the seconds since the start, ``metrics`` with all workers' counts."""
+        """Answers ``stats``: the processes and the seconds since the start; and ``metrics``: what all workers count."""
         if call.method == "metrics" and self.workers is not None:
             return self.workers.metrics(peer, call)
         if call.method == "stats":
