@@ -12,11 +12,12 @@ TORCH := $(or $(firstword $(wildcard ../shared/wheels/torch-*-$(TAG)-*.whl)),tor
 
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help serve build test test-rust test-python lint format wheel clean tools
+.PHONY: help serve build test test-rust test-python test-matrix lint format wheel clean tools
 
 help:
 	@echo "make serve   set everything up and serve the default model (ARGS='--port 9000 ...')"
 	@echo "make test    set everything up and run all tests (PYTEST_ARGS='-k name' for some)"
+	@echo "make test-matrix  the integration tests in every cell of servers and protocols (MATRIX='E3-h2c' for one)"
 	@echo "make lint    formatters, linters, type checker"
 	@echo "make wheel   build dist/llmrt-*.whl"
 
@@ -59,6 +60,14 @@ test-rust: build
 test-python: build
 	@echo "== Python tests"
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+MATRIX ?= E1-h1 E1-h2c E3-h1 E3-h2c
+
+test-matrix: build
+	@for cell in $(MATRIX); do \
+		echo "== integration tests, $$cell"; \
+		LLMRT_TEST_CELL=$$cell $(BIN)/python -m pytest tests/integration $(PYTEST_ARGS) || exit 1; \
+	done
 
 lint: build
 	cargo fmt --check

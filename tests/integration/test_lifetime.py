@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from llmrt import topology
+from support.cell import CELL
 from support.h2_client import H2Client
 from support.server import Server, wait_for
 
@@ -109,7 +110,7 @@ def test_many_requests_end_once_each_and_leak_nothing(server: Server) -> None:
 def test_signal_drains_and_leaves_nothing(number: int) -> None:
     server = Server("--kv-cache-memory", "0.2", "--shutdown-timeout", "20")
     children = server.children()
-    assert len(children) == 2
+    assert len(children) == 2 + len(CELL.entry_processes)
     with http(server) as client, client.stream("POST", COMPLETIONS, json={**LONG, "max_tokens": 64}) as response:
         lines = response.iter_lines()
         assert next(lines).startswith("data: {")
