@@ -50,7 +50,8 @@ class Stage:
         for each in self.links:
             each.register(self.poller)
         config = launch.detokenizer_config(Config(), source, self.table)
-        self.child = Child("the detokenizer", "llmrt.detokenizer.process", json.dumps(config).encode())
+        told = json.dumps(config).encode()
+        self.child = Child("the detokenizer", "detokenizer", "llmrt.detokenizer.process", told)
         self.step = 0
 
     def wait(self, of: link.Inbox | link.Outbox, kind: type[T]) -> T:

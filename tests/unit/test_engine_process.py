@@ -34,9 +34,8 @@ class Plant:
         self.control = link.Inbox(self.table.control)
         self.tokens = link.Inbox(self.table.detokenizer[0].tokens)
         self.config = EngineConfig(self.table, executor="tests.support.fake_ranks:build", parent=os.getpid(), **options)
-        self.child = Child(
-            "scheduler", "llmrt.engine.process", self.config.to_json(), ENVIRONMENT | (environment or {})
-        )
+        told, environment = self.config.to_json(), ENVIRONMENT | (environment or {})
+        self.child = Child("scheduler", "scheduler", "llmrt.engine.process", told, environment)
         self.others: list[link.Outbox] = []
         self.detokenizer_lives = True
         self.entry = link.Outbox(self.table.scheduler.requests, link.Identity("entry"))
@@ -298,7 +297,7 @@ def test_an_idle_engine_uses_no_processor(make: Callable[..., Plant]) -> None:
 CHILD_OF_A_VICTIM = """
 import os, sys, time
 from llmrt.supervisor.children import Child
-child = Child("scheduler", "llmrt.engine.process", sys.argv[1].encode())
+child = Child("scheduler", "scheduler", "llmrt.engine.process", sys.argv[1].encode())
 print(child.process.pid, flush=True)
 time.sleep(600)
 """
