@@ -108,7 +108,7 @@ def test_many_requests_end_once_each_and_leak_nothing(server: Server) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_drains_and_leaves_nothing(number: int) -> None:
-    server = Server("--kv-cache-memory", "0.2", "--shutdown-timeout", "20")
+    server = Server("--kv-cache-memory", "0.2", "--shutdown-timeout", "120")
     children = server.children()
     assert len(children) == 2 + len(CELL.entry_processes)
     with http(server) as client, client.stream("POST", COMPLETIONS, json={**LONG, "max_tokens": 64}) as response:

@@ -10,6 +10,9 @@ import h2.config
 import h2.connection
 import h2.events
 
+GOAWAY = 7
+"""Type of the frame (RFC 9113, section 6.8)."""
+
 
 class H2Client:
     """One connection with prior knowledge; requests are streams that can be read, and reset, apart."""
@@ -19,6 +22,7 @@ class H2Client:
         self.socket = socket.create_connection((host, port), timeout)
         self.connection = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self.connection.initiate_connection()
+        self._received = b""
         self.bodies: dict[int, bytes] = {}
         self.status: dict[int, int] = {}
         self.headers: dict[int, dict[str, str]] = {}
@@ -58,7 +62,7 @@ class H2Client:
             data = self.socket.recv(65536)
             if not data:
                 raise AssertionError("the server closed the connection")
-            for event in self.connection.receive_data(data):
+            for event in self.connection.receive_data(self._without_goodbye(data)):
                 self._take(event)
             self._flush()
 
@@ -74,6 +78,20 @@ class H2Client:
         self.bodies[stream] = b""
         return stream
 
+    def _without_goodbye(self, data: bytes) -> bytes:
+        """Takes GOAWAY out of what was received: ``h2`` would take it for the end of streams that go on."""
+        self._received += data
+        passed = b""
+        while len(self._received) >= 9 and len(self._received) >= (
+            size := 9 + int.from_bytes(self._received[:3], "big")
+        ):
+            frame, self._received = self._received[:size], self._received[size:]
+            if frame[3] == GOAWAY:
+                self.said_goodbye = True
+            else:
+                passed += frame
+        return passed
+
     def _take(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.ResponseReceived):
             self.headers[event.stream_id] = dict(event.headers)
@@ -83,8 +101,6 @@ class H2Client:
             self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         elif isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
             self.ended.add(event.stream_id)
-        elif isinstance(event, h2.events.ConnectionTerminated):
-            self.said_goodbye = True
 
     def _flush(self) -> None:
         self.socket.sendall(self.connection.data_to_send())
