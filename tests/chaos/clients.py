@@ -117,7 +117,9 @@ class Request:
     @classmethod
     def drawn(cls, dice: random.Random, stall: float) -> Request:
         manner = dice.choices(list(Manner), weights=[8, 3, 3, 2, 2])[0]
-        return cls(manner, dice.randint(1, 60), dice.randint(0, 20), stall * dice.uniform(0.2, 2.0))
+        # Who stalls longer than the server allows must have enough left to read that the windows do not take it.
+        tokens = 60 if manner is Manner.STALLS else dice.randint(1, 60)
+        return cls(manner, tokens, dice.randint(0, 20), stall * dice.uniform(0.2, 7.0))
 
     @property
     def body(self) -> dict[str, Any]:

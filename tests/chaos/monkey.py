@@ -22,13 +22,18 @@ def processes(server: Server) -> dict[str, int]:
 
 
 class Monkey:
-    """``done`` counts what it did, by deed and process; ``lethal`` tells when processes of the entry were killed."""
+    """``done`` counts what it did, by deed and process."""
 
     def __init__(self, server: Server, dice: random.Random, deadline: float) -> None:
         self.server = server
         self.dice = dice
         self.deadline = deadline
         self.done: Counter[str] = Counter()
+
+    @property
+    def killed_entries(self) -> int:
+        """Entry workers that died by it, those among them that were stopped for too long."""
+        return sum(count for deed, count in self.done.items() if "entry" in deed and not deed.startswith("pause"))
 
     async def rage(self, seconds: float) -> None:
         """Does harm for so long; nothing is left stopped that the server would not end by itself."""
