@@ -129,6 +129,11 @@ class EngineLoop:
         self.scheduler.lose(orphans, DETOKENIZER_LOST, 503)
         if orphans:
             log.error("detokenizer %d is gone (%s): %d requests end with an error", lane, reason, len(orphans))
+        # Now, where no frame waits: what has ended costs no credit, though its successor may be long in coming.
+        if self.tokens.flush():
+            frame = self.scheduler.take_frame()
+            self._settle(frame)
+            self.tokens.send(frame)
 
     # Steps
 
