@@ -54,6 +54,9 @@ def check_sampling(fields_json: str) -> None:
     Token ids are bounded by a model's vocabulary, which is not known here.
     """
 
+def check_tls(tls_json: str) -> None:
+    """Raises ValueError unless ``tls_json`` names certificates and keys that an entry worker could use now."""
+
 def check_mock_faults(faults: str) -> None:
     """Raises ValueError if ``faults`` is no list of faults that a mock engine understands."""
 
@@ -138,6 +141,12 @@ class Entry:
         """Takes no new requests, gives open ones ``timeout`` seconds, then ends.
 
         Returns at once; a second call replaces the timeout of the first.
+        """
+
+    def reload(self) -> None:
+        """Reads certificates and keys again, for connections from now on.
+
+        Returns at once; what cannot be used is logged and changes nothing.
         """
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ import httpx2
 from support.cell import CELL
 
 START_TIMEOUT = 90.0
-_ADDRESS = re.compile(r"listening on http://([0-9.]+):(\d+)")
+_ADDRESS = re.compile(r"listening on (?:https?://([0-9.]+):(\d+)|unix:(\S+)),")
 
 
 def wait_for(condition: Callable[[], Any], what: str, timeout: float = 30.0) -> Any:
@@ -32,7 +33,10 @@ def wait_for(condition: Callable[[], Any], what: str, timeout: float = 30.0) -> 
 
 
 class Server:
-    """``llmrt-serve`` on a free port of the loopback interface."""
+    """``llmrt-serve`` on a free port of the loopback interface, or on a Unix socket where ``flags`` name one.
+
+    Who asks it over TLS does so with ``context``.
+    """
 
     def __init__(
         self,
@@ -40,8 +44,10 @@ class Server:
         env: dict[str, str] | None = None,
         command: list[str] | None = None,
         headers: dict[str, str] | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
         self.headers = headers or {}
+        self.context = context
         self.log_path = Path(tempfile.mkstemp(prefix="llmrt-test-", suffix=".log")[1])
         command = command or [sys.executable, "-m", "llmrt.cli.serve"]
         with self.log_path.open("wb") as log:
@@ -53,9 +59,10 @@ class Server:
                 env={**os.environ, **(env or {})},
             )
         try:
-            host, port = wait_for(self._address, "the listening line", START_TIMEOUT)
-            self.host, self.port = host, int(port)
-            self.url = f"http://{host}:{port}"
+            host, port, self.path = wait_for(self._address, "the listening line", START_TIMEOUT)
+            self.host, self.port = host or "localhost", int(port or 0)
+            scheme = "http" if context is None else "https"
+            self.url = f"{scheme}://{self.host}:{self.port}" if self.path is None else "http://localhost"
             wait_for(self._ready, "/ready", START_TIMEOUT)
         except BaseException:
             self.stop()
@@ -69,14 +76,26 @@ class Server:
         if self.process.poll() is not None:
             raise AssertionError(f"llmrt-serve ended with {self.process.returncode}:\n{self.log}")
 
-    def _address(self) -> tuple[str, str] | None:
+    def _address(self) -> tuple[str | None, ...] | None:
         self._alive()
         match = _ADDRESS.search(self.log)
-        return match.groups() if match else None  # type: ignore[return-value]
+        return match.groups() if match else None
+
+    def client(self, **options: Any) -> httpx2.Client:
+        """A client of this server, however it listens; ``options`` as for ``httpx2.Client``."""
+        verify: Any = True if self.context is None else self.context
+        transport = None if self.path is None else httpx2.HTTPTransport(uds=self.path)
+        given = {"base_url": self.url, "headers": self.headers, "verify": verify, "transport": transport}
+        return httpx2.Client(**{"timeout": 60.0, **given, **options})
+
+    def get(self, path: str) -> httpx2.Response:
+        """One GET on a connection of its own."""
+        with self.client() as client:
+            return client.get(path)
 
     def _ready(self) -> bool:
         self._alive()
-        return httpx2.get(f"{self.url}/ready", headers=self.headers).status_code == 200
+        return self.get("/ready").status_code == 200
 
     def children(self) -> list[int]:
         """Process ids of the server's direct children."""
@@ -89,7 +108,7 @@ class Server:
     def metrics(self) -> dict[str, float]:
         """Samples of ``/metrics`` by name, summed over labels."""
         sums: dict[str, float] = {}
-        for line in httpx2.get(f"{self.url}/metrics", headers=self.headers).text.splitlines():
+        for line in self.get("/metrics").text.splitlines():
             if line and not line.startswith("#"):
                 name, value = line.rsplit(" ", 1)
                 name = name.split("{", 1)[0]

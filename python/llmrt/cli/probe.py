@@ -8,6 +8,8 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
+import ssl
 import time
 import urllib.parse
 from collections.abc import Mapping
@@ -142,6 +144,10 @@ def _http(server: Facts, timeout: float) -> Hop:
             loading = health == 200
             return Hop("http", server.url, "supervisor", pid, LOADING if loading else BROKEN, _message(body))
     except (OSError, http.client.HTTPException) as error:
+        if "CERTIFICATE_REQUIRED" in str(error):
+            # Whoever refuses us is there.
+            took = time.monotonic() - began
+            return Hop("http", server.url, "supervisor", pid, OK, "asks clients for a certificate", took)
         state = process_state(pid)
         why = str(error) or type(error).__name__
         detail = f"the supervisor (process {pid}) {state}" if state is not None else f"does not answer: {why}"
@@ -151,14 +157,33 @@ def _http(server: Facts, timeout: float) -> Hop:
 
 
 def _get(url: str, path: str, timeout: float) -> tuple[int, bytes]:
-    at = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=timeout)
+    connection = _connection(urllib.parse.urlsplit(url), timeout)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read(1 << 16)
     finally:
         connection.close()
+
+
+def _connection(at: urllib.parse.SplitResult, timeout: float) -> http.client.HTTPConnection:
+    if at.scheme == "https":
+        # It is asked whether it answers, not who it is: its name need not be that of the address.
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return http.client.HTTPSConnection(at.hostname or "", at.port, timeout=timeout, context=context)
+    if at.scheme != "unix":
+        return http.client.HTTPConnection(at.hostname or "", at.port, timeout=timeout)
+    connection = http.client.HTTPConnection("localhost", timeout=timeout)
+    connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.sock.settimeout(timeout)
+    try:
+        connection.sock.connect(at.path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 def _message(body: bytes) -> str:

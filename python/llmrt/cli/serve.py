@@ -74,8 +74,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "llmrt-serve") -
 def _check(resolved: config.Resolved) -> int:
     """Prints the configuration when a server could start with it; raises what a start would raise."""
     from llmrt import model_source, topology
-    from llmrt.supervisor import launch
+    from llmrt.supervisor import front, launch
 
+    front.check(resolved.config)
     source = model_source.resolve(resolved.config.model.model)
     longest = launch.max_model_len(resolved.config, source)
     if resolved.config.mock.engine == "mock":

@@ -29,14 +29,16 @@ def option(
     between: tuple[float, float] | None = None,
     metavar: str | None = None,
     secret: bool = False,
+    header: bool = False,
 ) -> Any:
     """A field of the tree. ``flags`` are further spellings beside the one made from the field's name.
 
     ``choices`` is the closed set of its values, ``between`` the least and the greatest number, ``metavar`` what
-    stands for a value in usage texts. A ``secret`` is sent in a header and shown to nobody.
+    stands for a value in usage texts. A ``secret`` is shown to nobody; what is sent in a ``header`` has to fit there.
     """
     metadata = {
         "help": help, "flags": flags, "choices": choices, "between": between, "metavar": metavar, "secret": secret,
+        "header": header,
     }  # fmt: skip
     return field(default=default, metadata=metadata, repr=not secret)
 
@@ -66,8 +68,10 @@ class EntryOptions:
 
     host: str = option("127.0.0.1", "address to listen on")
     port: int = option(8000, "port to listen on; 0 takes a free one", between=(0, 65535))
+    uds: str | None = option(None, "Unix socket to listen on, instead of host and port", metavar="PATH")
+    uds_mode: str = option("600", "access mode of the Unix socket, octal", metavar="MODE")
     api_key: str | None = option(
-        None, "key that every request but /health must bear (better as LLMRT_API_KEY)", secret=True
+        None, "key that every request but /health must bear (better as LLMRT_API_KEY)", secret=True, header=True
     )
     entry_workers: int = option(
         1, "processes that answer on the port; one lives in the supervisor's process", between=(1, 256)
@@ -82,7 +86,10 @@ class EntryOptions:
     )
     max_connections: int = option(8192, "open connections; further ones wait", between=(1, 1 << 20))
     keep_alive_timeout: float = option(
-        75.0, "seconds that an HTTP/1.1 connection is kept between two requests", between=(0.1, 86400)
+        75.0, "seconds that a connection is kept without a request", between=(0.1, 86400)
+    )
+    max_connection_age: float = option(
+        3600.0, "seconds after which a connection takes no new requests (0: never)", between=(0, 1e6)
     )
     stall_timeout: float = option(
         60.0, "seconds that a client may leave its answer unread before it is aborted", between=(0.1, 86400)
@@ -94,6 +101,62 @@ class EntryOptions:
         20.0, "seconds within which /health_generate must have its token", between=(0.1, 86400)
     )
     shutdown_timeout: float = option(30.0, "seconds that running requests get to end after SIGTERM", between=(0, 86400))
+
+
+@dataclass(frozen=True)
+class HttpOptions:
+    """HTTP"""
+
+    http2: bool = option(True, "HTTP/2 beside HTTP/1.1, in clear text by prior knowledge and over TLS by ALPN")
+    http2_max_concurrent_streams: int = option(1024, "requests at once on one HTTP/2 connection", between=(1, 1 << 20))
+    http2_initial_stream_window_size: int = option(
+        256 << 10, "bytes that a client may send ahead on one HTTP/2 stream", between=(1, (1 << 31) - 1)
+    )
+    http2_initial_connection_window_size: int = option(
+        1 << 20, "bytes that a client may send ahead on one HTTP/2 connection", between=(65535, (1 << 31) - 1)
+    )
+    http2_keep_alive_interval: float = option(
+        20.0, "seconds of silence after which an HTTP/2 client is pinged", between=(0.1, 86400)
+    )
+    http2_keep_alive_timeout: float = option(20.0, "seconds that it may take to answer the ping", between=(0.1, 86400))
+    root_path: str = option("", "path below which a proxy serves this server", metavar="PATH")
+    allowed_hosts: str | None = option(
+        None,
+        "hosts that requests may name, separated by commas (default: on a loopback address its own names, else all)",
+        metavar="HOSTS",
+    )
+    allowed_origins: str | None = option(
+        None,
+        "origins of web pages that may use the server, separated by commas; * is every one (default: none)",
+        metavar="ORIGINS",
+    )
+    allowed_methods: str = option("*", "methods that those pages may use, separated by commas", metavar="METHODS")
+    allowed_headers: str = option("*", "headers that those pages may send, separated by commas", metavar="HEADERS")
+    allow_credentials: bool = option(False, "let those pages send cookies and client certificates along")
+
+
+@dataclass(frozen=True)
+class TlsOptions:
+    """TLS"""
+
+    ssl_certfile: str | None = option(
+        None, "certificate of the server and those that it leads to, PEM; switches TLS on", metavar="FILE"
+    )
+    ssl_keyfile: str | None = option(None, "its private key, PEM (default: in --ssl-certfile)", metavar="FILE")
+    ssl_keyfile_password: str | None = option(
+        None, "password of an encrypted key (better as LLMRT_SSL_KEYFILE_PASSWORD)", secret=True
+    )
+    ssl_keyfile_password_file: str | None = option(
+        None, "file whose first line is the password of the key", metavar="FILE"
+    )
+    ssl_client_ca: str | None = option(
+        None, "certificates that those of clients must lead to, PEM; asks clients for one", metavar="FILE"
+    )
+    ssl_client_verify: str | None = option(
+        None,
+        "whether a client must show a certificate (default: required where --ssl-client-ca is given)",
+        choices=("required", "optional"),
+    )
 
 
 @dataclass(frozen=True)
@@ -183,6 +246,8 @@ class Config:
 
     model: ModelOptions = ModelOptions()
     entry: EntryOptions = EntryOptions()
+    http: HttpOptions = HttpOptions()
+    tls: TlsOptions = TlsOptions()
     scheduler: SchedulerOptions = SchedulerOptions()
     process: ProcessOptions = ProcessOptions()
     mock: MockOptions = MockOptions()
@@ -215,6 +280,7 @@ class Option:
     between: tuple[float, float] | None
     metavar: str
     secret: bool
+    header: bool
 
     @property
     def flag(self) -> str:
@@ -230,7 +296,7 @@ class Option:
         """What is wrong with a value of the right type, to follow the option's name; ``None`` when nothing is."""
         if value is None:
             return None
-        if self.secret and not _fits_a_header(value):
+        if self.header and not _fits_a_header(value):
             return "must be one or more visible ASCII characters, without spaces at the ends"
         if self.choices is not None and value not in self.choices:
             return f"must be one of {', '.join(self.choices)}, not {value!r}"
@@ -270,6 +336,7 @@ def _options() -> Iterator[Option]:
                 between=meta["between"],
                 metavar=_metavar(item, arms[0] if arms else hints[item.name]),
                 secret=meta["secret"],
+                header=meta["header"],
             )
 
 

@@ -12,7 +12,13 @@ from llmrt.config import Config, ConfigError
 from llmrt.config.text import convert
 
 # Where nobody listens, these say nothing.
-_OF_THE_SOCKET = frozenset({"host", "port", "api_key", "max_connections", "shutdown_timeout", "entry_workers"})
+_OF_THE_SOCKET = frozenset(
+    {
+        "host", "port", "uds", "uds_mode", "api_key", "max_connections", "max_connection_age", "shutdown_timeout",
+        "entry_workers",
+    }
+)  # fmt: skip
+_GROUPS_OF_THE_SOCKET = frozenset({"http", "tls"})
 _DEFAULTS = {"log_level": "warn", "stat_interval": 0.0, "stall_timeout": 86400.0}
 
 
@@ -21,7 +27,11 @@ def configuration(model: str | PathLike[str] | None, given: dict[str, Any]) -> C
 
     Raises :class:`~llmrt.config.ConfigError`, a ``ValueError``, that names the option.
     """
-    known = {option.name: option for option in config.options() if option.name not in _OF_THE_SOCKET}
+    known = {
+        option.name: option
+        for option in config.options()
+        if option.name not in _OF_THE_SOCKET and option.group not in _GROUPS_OF_THE_SOCKET
+    }
     values = {**_DEFAULTS, **given}
     if model is not None:
         values["model"] = fspath(model)

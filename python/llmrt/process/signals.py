@@ -12,17 +12,17 @@ from typing import Any
 class Signals:
     """Collects SIGINT, SIGTERM and SIGCHLD while open; ``fileno()`` becomes readable when one arrives.
 
-    Must be opened in the main thread.
+    ``also`` are further signals to collect. Must be opened in the main thread.
     """
 
     WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
-    def __init__(self) -> None:
+    def __init__(self, *also: signal.Signals) -> None:
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        self._handlers: dict[int, Any] = {number: signal.signal(number, _ignore) for number in self.WATCHED}
+        self._handlers: dict[int, Any] = {number: signal.signal(number, _ignore) for number in (*self.WATCHED, *also)}
 
     def fileno(self) -> int:
         """Descriptor to poll for reading."""

@@ -14,6 +14,7 @@ from llmrt import cpus, link
 from llmrt.config import Config, MockOptions
 from llmrt.engine.config import EngineConfig
 from llmrt.model_source import ModelSource
+from llmrt.supervisor import front
 from llmrt.supervisor.children import Child, stop
 from llmrt.supervisor.errors import StartError
 from llmrt.topology import Topology
@@ -217,11 +218,16 @@ def entry_config(
             "max_connections": math.ceil(config.entry.max_connections / workers),
             "max_requests": config.scheduler.max_num_seqs + config.entry.max_num_queued_reqs,
             "keep_alive_timeout_s": config.entry.keep_alive_timeout,
+            "max_connection_age_s": config.entry.max_connection_age,
+            "max_concurrent_streams": config.http.http2_max_concurrent_streams,
             "stall_timeout_s": config.entry.stall_timeout,
             "ping_interval_s": config.entry.sse_ping_interval,
             "health_timeout_s": config.entry.health_timeout,
             **patience,
         },
+        "http2": front.http2(config.http),
+        "web": front.web(config.http, descriptor),
+        "tls": front.tls(config.tls),
         "log": _log(config),
         "stat_interval_s": config.log.stat_interval,
         "link": _link(config),

@@ -8,9 +8,9 @@ import signal
 from llmrt import __version__, logs, model_source, topology
 from llmrt.config import Config
 from llmrt.process.signals import Signals
-from llmrt.supervisor import facts
+from llmrt.supervisor import facts, front
 from llmrt.supervisor.errors import preparing
-from llmrt.supervisor.listener import listen, url_of
+from llmrt.supervisor.listener import listening, url_of
 from llmrt.supervisor.parts import GOODBYE, Parts
 
 FAILURE = 1
@@ -32,14 +32,17 @@ class Supervisor:
         Raises ``ModelError`` and :class:`StartError` for what the user can mend.
         """
         logs.setup("supervisor", self.config.log.log_level, self.config.log.log_format)
+        front.check(self.config)
         source = model_source.resolve(self.config.model.model)
+        secure = self.config.tls.ssl_certfile is not None
         with preparing():
             topology.sweep()
-            signals = Signals()
+            # Without files to read again, a terminal that closes ends its server as it ends any program.
+            signals = Signals(signal.SIGHUP) if secure else Signals()
         try:
             parts = Parts(self.config, source)
-            with listen(self.config.entry.host, self.config.entry.port) as listener, parts.started(listener):
-                url = url_of(listener)
+            with listening(self.config.entry) as listener, parts.started(listener):
+                url = url_of(listener, secure)
                 # The entry holds it now: connections that come while it drains are refused, not queued.
                 listener.close()
                 self._publish(parts, url)
@@ -58,7 +61,7 @@ class Supervisor:
         known = parts.processes()
         while True:
             parts.wait()
-            if _asked_to_end(signals):
+            if _asked_to_end(signals, parts):
                 return self._drain(signals, parts)
             if (fault := parts.tend()) is not None:
                 return self._give_up(parts, fault)
@@ -90,10 +93,14 @@ class Supervisor:
             if over:
                 return 0
             parts.wait(LOOK_EVERY)
-            if _asked_to_end(signals):
+            if _asked_to_end(signals, parts):
                 _log.warning("stopping now")
                 return 0
 
 
-def _asked_to_end(signals: Signals) -> bool:
-    return bool({signal.SIGINT, signal.SIGTERM} & set(signals.take()))
+def _asked_to_end(signals: Signals, parts: Parts) -> bool:
+    """Whether a signal asks for the end; SIGHUP has the entry read its files again."""
+    taken = set(signals.take())
+    if signal.SIGHUP in taken:
+        parts.entry.reload()
+    return bool({signal.SIGINT, signal.SIGTERM} & taken)

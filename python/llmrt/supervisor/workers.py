@@ -139,6 +139,10 @@ class EntryWorkers:
             if worker not in self._peers and member.child.ended() is None:
                 member.child.process.terminate()
 
+    def reload(self) -> None:
+        """Has every worker read its certificates again. One that just starts has read them anyway."""
+        self._tell("reload", {})
+
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until all workers have ended; false when ``timeout`` seconds passed before."""
         end = None if timeout is None else time.monotonic() + timeout

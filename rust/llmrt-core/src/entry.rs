@@ -81,6 +81,15 @@ impl Entry {
         }))
     }
 
+    /// Reads certificates and keys again, for connections from now on; what cannot be used is logged and changes nothing.
+    fn reload(&self, py: Python<'_>) {
+        py.detach(|| {
+            if let State::Started(worker) = &*self.state() {
+                worker.reload();
+            }
+        });
+    }
+
     /// A way to make requests from this process. Raises OSError if there are no more descriptors, RuntimeError if the
     /// worker was not started.
     fn client(&self) -> PyResult<Client> {
@@ -222,6 +231,13 @@ impl Response {
     fn answer(&self) -> MutexGuard<'_, Answer> {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Raises ValueError unless `tls_json` names certificates and keys that an entry worker could use now.
+#[pyfunction]
+pub fn check_tls(py: Python<'_>, tls_json: &str) -> PyResult<()> {
+    py.detach(|| llmrt_entry::check_tls(tls_json))
+        .map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// Raises ValueError unless `fields_json` is an object of sampling fields that the server would take. Token ids are

@@ -1,11 +1,17 @@
 //! What an entry worker is told at its start: one JSON object.
 
+mod http;
+mod tls;
+
 use std::time::Duration;
 
 use llmrt_link::LinkTimes;
 use llmrt_log::LogConfig;
 use llmrt_text::TokenizerSource;
 use serde::Deserialize;
+
+pub use http::{Cors, Http2, Web};
+pub use tls::{ClientVerify, Secret, Tls};
 
 /// Configuration of one entry worker. Unknown keys are refused: a misspelt option must not be silently off.
 #[derive(Clone, Debug, Deserialize)]
@@ -34,6 +40,13 @@ pub struct EntryConfig {
     pub api_keys: Vec<String>,
     #[serde(default)]
     pub limits: Limits,
+    #[serde(default)]
+    pub http2: Http2,
+    #[serde(default)]
+    pub web: Web,
+    /// TLS on the listening socket; absent: clear text.
+    #[serde(default)]
+    pub tls: Option<Tls>,
     #[serde(default)]
     pub log: LogConfig,
     /// Seconds between stat lines while there is work; 0 writes none.
@@ -110,8 +123,10 @@ pub struct Limits {
     pub max_headers: usize,
     /// Seconds within which a connection must have sent its HTTP/2 preface or the head of an HTTP/1.1 request.
     pub header_timeout_s: f64,
-    /// Seconds that an HTTP/1.1 connection is kept between two requests.
+    /// Seconds that a connection is kept without a request.
     pub keep_alive_timeout_s: f64,
+    /// Seconds after which a connection takes no new requests, give or take a tenth; 0: never.
+    pub max_connection_age_s: f64,
     /// Concurrent streams of one HTTP/2 connection.
     pub max_concurrent_streams: u32,
     /// Text that may wait for a slow reader, bytes per response; four times as much ends the request at once.
@@ -137,6 +152,7 @@ impl Default for Limits {
             max_headers: 100,
             header_timeout_s: 10.0,
             keep_alive_timeout_s: 75.0,
+            max_connection_age_s: 3600.0,
             max_concurrent_streams: 1024,
             response_buffer_bytes: 256 << 10,
             stall_timeout_s: 60.0,
@@ -267,6 +283,43 @@ impl EntryConfig {
                 "a positive number of seconds",
             ),
             (
+                limits.max_connection_age_s == 0.0 || seconds(limits.max_connection_age_s),
+                "limits.max_connection_age_s",
+                "0 or more seconds",
+            ),
+            (
+                limits.max_concurrent_streams >= 1,
+                "limits.max_concurrent_streams",
+                "at least 1",
+            ),
+            (
+                self.http2.stream_window <= Http2::MAX_WINDOW,
+                "http2.stream_window",
+                "at most 2147483647",
+            ),
+            (
+                (Http2::MIN_CONNECTION_WINDOW..=Http2::MAX_WINDOW)
+                    .contains(&self.http2.connection_window),
+                "http2.connection_window",
+                "between 65535 and 2147483647",
+            ),
+            (
+                seconds(self.http2.keep_alive_interval_s)
+                    && seconds(self.http2.keep_alive_timeout_s),
+                "http2.keep_alive_interval_s and http2.keep_alive_timeout_s",
+                "positive numbers of seconds",
+            ),
+            (
+                self.web.cors.is_sound(),
+                "web.cors",
+                "lists of visible ASCII characters without spaces",
+            ),
+            (
+                !(self.web.cors.credentials && self.web.cors.any()),
+                "web.cors.credentials",
+                "off where every origin is allowed",
+            ),
+            (
                 self.link.are_sound(),
                 "link.heartbeat_s and link.silence_s",
                 "positive numbers of seconds",
@@ -301,6 +354,11 @@ impl Limits {
 
     pub(crate) fn keep_alive_timeout(&self) -> Duration {
         Duration::from_secs_f64(self.keep_alive_timeout_s)
+    }
+
+    pub(crate) fn max_connection_age(&self) -> Option<Duration> {
+        let age = self.max_connection_age_s;
+        (age > 0.0).then(|| Duration::from_secs_f64(age))
     }
 
     pub(crate) fn stall_timeout(&self) -> Duration {
@@ -372,6 +430,26 @@ mod tests {
                 "limits.max_bodies_bytes",
             ),
             (r#", "limits": {"max_boddy_bytes": 1}"#, "max_boddy_bytes"),
+            (
+                r#", "http2": {"connection_window": 65534}"#,
+                "http2.connection_window",
+            ),
+            (
+                r#", "http2": {"keep_alive_timeout_s": 0}"#,
+                "http2.keep_alive_timeout_s",
+            ),
+            (
+                r#", "web": {"cors": {"origins": ["*"], "credentials": true}}"#,
+                "web.cors.credentials",
+            ),
+            (
+                r#", "web": {"cors": {"methods": ["GET\r\nx: y"]}}"#,
+                "web.cors",
+            ),
+            (
+                r#", "tls": {"certfile": "a", "client_verify": "never"}"#,
+                "never",
+            ),
         ] {
             let message = EntryConfig::from_json(&json(extra))
                 .unwrap_err()

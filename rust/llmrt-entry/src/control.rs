@@ -86,6 +86,7 @@ fn carry_out(
                 timeout: seconds(timeout)?,
             }
         }
+        "reload" => Command::Reload,
         "core_down" => {
             let told: CoreDownArguments = read(call)?;
             Command::CoreDown(CoreDown {
@@ -108,8 +109,8 @@ pub fn look(shard: &Shard, call: &Call) -> Result<String, String> {
     match call.method.as_str() {
         "stats" => Ok(shard.stats().to_string()),
         other => Err(format!(
-            "unknown method {other:?}; an entry worker knows stats, and from its supervisor metrics, core_down and \
-             shutdown"
+            "unknown method {other:?}; an entry worker knows stats, and from its supervisor metrics, core_down, reload \
+             and shutdown"
         )),
     }
 }

@@ -35,4 +35,4 @@ pub use config::EntryConfig;
 pub use local::{LocalClient, LocalResponse};
 pub use metrics::exposition;
 pub use shard::CoreDown;
-pub use worker::{EntryWorker, StartError, serve};
+pub use worker::{EntryWorker, StartError, check_tls, serve};

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use hyper::rt::Executor;
 use llmrt_link::{Event, Identity, Inbox, Outbox, PeerState};
 use llmrt_wire::Message;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
 
@@ -19,12 +18,12 @@ use crate::config::EntryConfig;
 use crate::control::{self, Control};
 use crate::core::{Core, CoreState};
 use crate::handlers::Probes;
-use crate::http::{BodyBudget, HttpService, RequestIds, Routes};
+use crate::http::{BodyBudget, Cors, Hosts, HttpService, RequestIds, Routes};
 use crate::local::LocalRequest;
 use crate::metrics::Metrics;
 use crate::prompt::Prompts;
 use crate::router::{Router, RouterLimits};
-use crate::server::{Connections, LocalExecutor};
+use crate::server::{Certificates, Connections, Listener, LocalExecutor};
 use crate::stat_line;
 
 /// How long responses get to leave after their last event was queued, when the worker ends.
@@ -35,6 +34,8 @@ const FLUSH: Duration = Duration::from_secs(1);
 pub enum Command {
     /// A process of the core is dead.
     CoreDown(CoreDown),
+    /// Read the certificates again.
+    Reload,
     /// Answer a request of this process.
     Request(Box<LocalRequest>),
     /// Take no new requests; give the open ones so long.
@@ -65,6 +66,8 @@ pub struct Shard {
     pub control: Option<Control>,
     pub metrics: Rc<Metrics>,
     pub routes: Routes,
+    pub hosts: Hosts,
+    pub cors: Cors,
     pub request_ids: RequestIds,
     pub connections: Connections,
     pub probes: Probes,
@@ -82,6 +85,7 @@ impl Shard {
         prompts: Prompts,
         outbox: Arc<dyn Outbox>,
         supervisor: Option<Arc<dyn Outbox>>,
+        certificates: Option<Certificates>,
     ) -> Result<Rc<Self>, matchit::InsertError> {
         let metrics = Rc::new(Metrics::new(&config.model.name));
         let limits = RouterLimits {
@@ -104,8 +108,10 @@ impl Shard {
             control: supervisor.map(Control::new),
             metrics,
             routes: Routes::new()?,
+            hosts: Hosts::new(config.web.allowed_hosts.as_deref()),
+            cors: Cors::new(&config.web.cors),
             request_ids: RequestIds::new(),
-            connections: Connections::new(&config.limits),
+            connections: Connections::new(&config, certificates),
             probes: Probes::default(),
             incarnation: Identity::draw(),
             draining: Cell::new(false),
@@ -117,7 +123,7 @@ impl Shard {
     /// Serves until a shutdown was asked for and has ended. Must run on a `LocalSet`.
     pub async fn run<I: Inbox + 'static>(
         self: Rc<Self>,
-        listener: Option<TcpListener>,
+        listener: Option<Listener>,
         results: I,
         mut commands: UnboundedReceiver<Command>,
     ) {
@@ -130,6 +136,9 @@ impl Shard {
         let shard = self.clone();
         spawn_local(async move { shard.router.ping_silent().await });
         spawn_local(stat_line::write(self.clone()));
+        if let Some(certificates) = self.connections.certificates() {
+            spawn_local(async move { certificates.watch().await });
+        }
         let timeout = loop {
             let Some(command) = commands.recv().await else {
                 // The owner is gone: nobody could shut us down any more.
@@ -155,8 +164,9 @@ impl Shard {
         }
     }
 
-    async fn accept(self: Rc<Self>, listener: TcpListener) {
-        let service = HttpService::new(self.clone());
+    async fn accept(self: Rc<Self>, listener: Listener) {
+        let shard = self.clone();
+        let service = move |peer| HttpService::of(shard.clone(), peer);
         self.connections.accept(listener, service).await;
     }
 
@@ -164,6 +174,10 @@ impl Shard {
     fn obey(self: &Rc<Self>, command: Command) -> Option<Duration> {
         match command {
             Command::CoreDown(down) => self.core_down(&down),
+            Command::Reload => match self.connections.certificates() {
+                Some(certificates) => drop(spawn_local(async move { certificates.reload().await })),
+                None => tracing::info!("no certificates to reload"),
+            },
             Command::Request(request) => LocalExecutor.execute(request.answer(self.clone())),
             Command::Shutdown { timeout } => return Some(timeout),
         }

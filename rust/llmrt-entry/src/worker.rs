@@ -19,7 +19,7 @@ use crate::config::{ConfigError, EntryConfig};
 use crate::control;
 use crate::local::LocalClient;
 use crate::prompt::{PromptError, Prompts};
-use crate::server;
+use crate::server::{self, Certificates, TlsError};
 use crate::shard::{Command, CoreDown, Shard};
 
 /// Why a worker did not start.
@@ -31,6 +31,8 @@ pub enum StartError {
     Log(#[from] LogError),
     #[error(transparent)]
     Prompts(#[from] PromptError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error("cannot listen: {0}")]
     Listen(std::io::Error),
     #[error(transparent)]
@@ -43,6 +45,16 @@ pub enum StartError {
     Thread(std::io::Error),
     #[error("the I/O thread ended while it started")]
     Lost,
+}
+
+/// Looks whether a worker could use the certificates and keys of `tls`, the JSON form of [`crate::config::Tls`].
+///
+/// # Errors
+/// It is no such form, or its files cannot be used.
+pub fn check_tls(tls: &str) -> Result<(), StartError> {
+    let tls = serde_json::from_str(tls).map_err(ConfigError::from)?;
+    Certificates::load(&tls, true)?;
+    Ok(())
 }
 
 /// A running entry worker. Dropping it asks the worker to end without waiting for open requests, which are told so;
@@ -88,6 +100,12 @@ impl EntryWorker {
     /// answered.
     pub fn core_down(&self, down: CoreDown) {
         self.command(Command::CoreDown(down));
+    }
+
+    /// Reads certificates and keys again, for connections from now on. What cannot be used is refused, with a line in
+    /// the log, and what was loaded before stays.
+    pub fn reload(&self) {
+        self.command(Command::Reload);
     }
 
     /// A way to make requests from inside this process.
@@ -155,7 +173,18 @@ fn run(
             .map(|supervisor| supervisor.shutdown_timeout());
         let listener = config.listen_fd.map(server::adopt).transpose();
         let listener = listener.map_err(StartError::Listen)?;
-        let shard = Shard::new(config, prompts, outbox.clone(), supervisor.clone())?;
+        let http2 = config.http2.enabled;
+        let certificates = config
+            .tls
+            .as_ref()
+            .map(|tls| Certificates::load(tls, http2));
+        let shard = Shard::new(
+            config,
+            prompts,
+            outbox.clone(),
+            supervisor.clone(),
+            certificates.transpose()?,
+        )?;
         if let Some(patience) = patience {
             spawn_local(control::obey(shard.clone(), sender.clone()));
             let terminated = signal(SignalKind::terminate()).map_err(StartError::Signal)?;

@@ -34,6 +34,8 @@ pub enum ErrorKind {
     Deadline,
     /// 413: the body is too big.
     TooLarge,
+    /// 421: the request is for another host.
+    Misdirected,
     /// 429: the queue or a quota is full.
     Overloaded,
     /// 500: a fault of the server.
@@ -53,6 +55,7 @@ impl ErrorKind {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Deadline => StatusCode::REQUEST_TIMEOUT,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::Overloaded => StatusCode::TOO_MANY_REQUESTS,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
@@ -62,9 +65,11 @@ impl ErrorKind {
     /// `type` of the error body.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Invalid | Self::NotFound | Self::MethodNotAllowed | Self::TooLarge => {
-                "invalid_request_error"
-            }
+            Self::Invalid
+            | Self::NotFound
+            | Self::MethodNotAllowed
+            | Self::Misdirected
+            | Self::TooLarge => "invalid_request_error",
             Self::Authentication => "authentication_error",
             Self::Permission => "permission_error",
             Self::Deadline => "timeout_error",
@@ -80,6 +85,7 @@ impl ErrorKind {
             Self::Authentication => Some("invalid_api_key"),
             Self::Deadline => Some("deadline_exceeded"),
             Self::TooLarge => Some("body_too_large"),
+            Self::Misdirected => Some("host_not_allowed"),
             Self::Overloaded => Some("rate_limit_exceeded"),
             _ => None,
         }

@@ -20,7 +20,7 @@ pub mod tokenize;
 
 pub use chat::ChatRequest;
 pub use completions::{CompletionRequest, Prompt};
-pub use error::{ApiError, ErrorKind};
+pub use error::{ApiError, ErrorKind, quote};
 pub use models::Models;
 pub use options::{Options, Streaming};
 pub use response::{Envelope, Finish, Usage};

@@ -2,6 +2,8 @@
 
 mod body;
 mod budget;
+mod cors;
+mod host;
 mod keys;
 mod request_id;
 mod response;
@@ -10,6 +12,8 @@ mod service;
 
 pub use body::{RequestBody, read_json};
 pub use budget::{BodyBudget, Held};
+pub use cors::Cors;
+pub use host::Hosts;
 pub use request_id::RequestIds;
 pub use response::{Body, Response, json};
 pub use routes::{Route, Routes};

@@ -13,7 +13,7 @@ use hyper::body::{Frame, SizeHint};
 
 use crate::api::ApiError;
 use crate::router::{EventBody, PIECE};
-use crate::server::{Deadline, Hangup};
+use crate::server::{Deadline, Hangup, Stake};
 
 pub type Response = http::Response<Body>;
 
@@ -30,6 +30,7 @@ pub struct Whole {
     deadline: Option<Deadline>,
     /// What counts as used until the body has left.
     _held: Option<Box<dyn Any>>,
+    _stake: Option<Stake>,
 }
 
 impl Body {
@@ -50,6 +51,17 @@ impl Body {
             whole.deadline = Some(Deadline::new(Hangup::current(), patience));
         }
     }
+
+    /// Gives up `stake` with the response.
+    pub fn keep(&mut self, mut stake: Stake) {
+        match self {
+            Self::Whole(whole) => {
+                stake.fulfil();
+                whole._stake = Some(stake);
+            }
+            Self::Events(events) => events.keep(stake),
+        }
+    }
 }
 
 impl<B: Into<Bytes>> From<B> for Body {
@@ -58,6 +70,7 @@ impl<B: Into<Bytes>> From<B> for Body {
             bytes: bytes.into(),
             deadline: None,
             _held: None,
+            _stake: None,
         })
     }
 }

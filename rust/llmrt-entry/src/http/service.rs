@@ -6,13 +6,14 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, HOST};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH};
 use http::{HeaderValue, Method, Request, StatusCode, Version};
 use http_body_util::Either;
 use hyper::body::{Body as _, Incoming};
 use hyper::service::Service;
 
 use super::body::RequestBody;
+use super::cors;
 use super::keys;
 use super::request_id::X_REQUEST_ID;
 use super::response::{Response, error};
@@ -20,26 +21,39 @@ use super::routes::Found;
 use crate::api::{ApiError, ErrorKind};
 use crate::handlers;
 use crate::router::Origin;
+use crate::server::Peer;
 use crate::shard::Shard;
 
-/// Answers the requests of all connections of a shard.
+/// Answers the requests of a connection, or of this process.
 #[derive(Clone)]
-pub struct HttpService(Rc<Shard>);
+pub struct HttpService {
+    shard: Rc<Shard>,
+    peer: Option<Rc<Peer>>,
+}
 
 impl HttpService {
+    /// For requests of this process.
     pub fn new(shard: Rc<Shard>) -> Self {
-        Self(shard)
+        Self { shard, peer: None }
+    }
+
+    /// For the connection of `peer`.
+    pub fn of(shard: Rc<Shard>, peer: Rc<Peer>) -> Self {
+        let peer = Some(peer);
+        Self { shard, peer }
     }
 
     /// Answers a request, wherever it came from.
     pub async fn answer(&self, request: Request<RequestBody>) -> Response {
-        let shard = &self.0;
+        let shard = &self.shard;
         let origin = Origin {
             label: shard.request_ids.of(request.headers()),
             arrived: Instant::now(),
         };
         let bodiless = request.method() == Method::HEAD;
-        let mut response = respond(shard, request, &origin).await;
+        let page = shard.cors.origin(&request);
+        let mut response = admit(shard, request, &origin, &page).await;
+        shard.cors.finish(page, response.headers_mut());
         if bodiless {
             remove_body(&mut response);
         }
@@ -59,15 +73,27 @@ impl Service<Request<Incoming>> for HttpService {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let service = self.clone();
         Box::pin(async move {
+            let multiplexed = request.version() >= Version::HTTP_2;
+            let stake = service.peer.as_ref().map(|peer| peer.open(multiplexed));
             let mut response = service.answer(request.map(Either::Left)).await;
-            let patience = service.0.config.limits.stall_timeout();
-            response.body_mut().watch(patience);
+            let patience = service.shard.config.limits.stall_timeout();
+            let body = response.body_mut();
+            body.watch(patience);
+            if let Some(stake) = stake {
+                body.keep(stake);
+            }
             Ok(response)
         })
     }
 }
 
-async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Origin) -> Response {
+/// Answers a request that is well-formed, for us, and from where requests may come.
+async fn admit(
+    shard: &Rc<Shard>,
+    request: Request<RequestBody>,
+    origin: &Origin,
+    page: &cors::Origin,
+) -> Response {
     // HTTP/1.1 has this bound in its parser, HTTP/2 only one on bytes.
     if request.headers().len() > shard.config.limits.max_headers {
         let mut response = error(&ApiError::invalid(
@@ -76,11 +102,23 @@ async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Orig
         *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return response;
     }
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let version = request.version();
-    if let Err(refusal) = check_host(&request) {
-        return closing(error(&refusal));
+    // Requests of this process name no host.
+    if matches!(request.body(), Either::Left(_))
+        && let Err(refusal) = shard.hosts.check(&request)
+    {
+        return closing(error(&refusal), request.version());
     }
+    match shard.cors.admit(&request, page) {
+        Ok(None) => respond(shard, request, origin).await,
+        Ok(Some(preflight)) => preflight,
+        Err(refusal) => error(&refusal),
+    }
+}
+
+async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Origin) -> Response {
+    let method = request.method().clone();
+    let path = below(&shard.config.web.root_path, request.uri().path()).to_owned();
+    let version = request.version();
     let answer = match shard.routes.find(&method, &path) {
         Found::Route(route, parameter) => {
             match keys::authorise(&shard.config.api_keys, route, request.headers()) {
@@ -102,37 +140,27 @@ async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Orig
             tracing::info!(request_id, %method, path, status, reason, "refused");
         }
         // The rest of the body may never be read, and then nothing can follow it.
-        if refusal.kind() == ErrorKind::TooLarge && version < Version::HTTP_2 {
-            return closing(error(&refusal));
+        if refusal.kind() == ErrorKind::TooLarge {
+            return closing(error(&refusal), version);
         }
         error(&refusal)
     })
 }
 
-/// HTTP/1.1 (RFC 9112, section 3.2) asks for exactly one `Host`: a proxy before us might take another than we do.
-///
-/// # Errors
-/// 400 where it is missing or repeated.
-fn check_host(request: &Request<RequestBody>) -> Result<(), ApiError> {
-    // Requests of this process, and of HTTP/2, have no such head.
-    if matches!(request.body(), Either::Right(_)) || request.version() >= Version::HTTP_2 {
-        return Ok(());
-    }
-    match request.headers().get_all(HOST).iter().count() {
-        1 => Ok(()),
-        // HTTP/1.0 has none yet.
-        0 if request.version() < Version::HTTP_11 => Ok(()),
-        0 => Err(ApiError::invalid("The request has no Host header.")),
-        _ => Err(ApiError::invalid(
-            "The request has more than one Host header.",
-        )),
+/// The path without the prefix that a proxy has put before it, or not.
+fn below<'p>(root: &str, path: &'p str) -> &'p str {
+    match path.strip_prefix(root) {
+        Some(rest) if rest.starts_with('/') => rest,
+        _ => path,
     }
 }
 
 /// Ends an HTTP/1.1 connection with this response.
-fn closing(mut response: Response) -> Response {
-    let close = HeaderValue::from_static("close");
-    response.headers_mut().insert(CONNECTION, close);
+fn closing(mut response: Response, version: Version) -> Response {
+    if version < Version::HTTP_2 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
     response
 }
 
@@ -156,4 +184,18 @@ fn method_not_allowed(allow: &'static str) -> Response {
         .headers_mut()
         .insert(ALLOW, HeaderValue::from_static(allow));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::below;
+
+    #[test]
+    fn a_prefix_is_whole_segments() {
+        assert_eq!(below("", "/v1/models"), "/v1/models");
+        assert_eq!(below("/llm", "/llm/v1/models"), "/v1/models");
+        assert_eq!(below("/llm", "/v1/models"), "/v1/models");
+        assert_eq!(below("/llm", "/llmx/v1"), "/llmx/v1");
+        assert_eq!(below("/llm", "/llm"), "/llm");
+    }
 }

@@ -14,6 +14,7 @@ use llmrt_wire::RequestId;
 use super::Router;
 use super::outlet::{End, Outlet};
 use crate::api::Usage;
+use crate::server::Stake;
 
 /// Most bytes that leave in one piece. More would only wait inside hyper instead of in the counted buffer.
 pub const PIECE: usize = 16 << 10;
@@ -63,7 +64,10 @@ impl RequestGuard {
 
     /// Makes the body of a streamed response.
     pub fn into_body(self) -> EventBody {
-        EventBody { guard: self }
+        EventBody {
+            guard: self,
+            stake: None,
+        }
     }
 }
 
@@ -79,6 +83,24 @@ impl Outlet {
 /// Body of a streamed response: whatever has arrived since it was last asked.
 pub struct EventBody {
     guard: RequestGuard,
+    stake: Option<Stake>,
+}
+
+impl EventBody {
+    /// Gives up `stake` with the response: fulfilled when its last event was written by then.
+    pub fn keep(&mut self, stake: Stake) {
+        self.stake = Some(stake);
+    }
+}
+
+impl Drop for EventBody {
+    fn drop(&mut self) {
+        if let Some(stake) = &mut self.stake
+            && self.guard.outlet.borrow().end.is_some()
+        {
+            stake.fulfil();
+        }
+    }
 }
 
 impl Body for EventBody {

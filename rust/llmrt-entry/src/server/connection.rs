@@ -1,6 +1,7 @@
 //! One connection: HTTP/1.1 or HTTP/2 by the first bytes, with every bound that hyper leaves to its user.
 
 use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::body::{Body, Incoming};
@@ -9,15 +10,15 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
 use tokio::sync::watch;
+use tokio::task::{AbortHandle, spawn_local};
 
 use super::executor::LocalExecutor;
+use super::handshake::Chosen;
 use super::head_timer::HeadTimer;
+use super::peer::{Lifespan, Peer};
 use super::socket::Socket;
-use crate::config::Limits;
+use crate::config::EntryConfig;
 
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// Streams that a peer may open and reset before they are accepted, and that we may reset for its errors.
 const RESETS: usize = 128;
 /// What hyper may buffer to send on one HTTP/2 stream, bytes; more waits in the response's own buffer.
@@ -26,12 +27,15 @@ const SEND_BUFFER: usize = 64 << 10;
 /// Protocol settings shared by all connections of a shard.
 pub struct Protocols {
     builder: auto::Builder<LocalExecutor>,
+    http2: bool,
     pause: Duration,
+    lifespan: Lifespan,
 }
 
 impl Protocols {
-    /// The settings of field experience (RFC 9113 leaves them open) within `limits`.
-    pub fn new(limits: &Limits) -> Self {
+    /// The settings of field experience (RFC 9113 leaves them open) within the limits of `config`.
+    pub fn new(config: &EntryConfig) -> Self {
+        let (limits, http2) = (&config.limits, &config.http2);
         let mut builder = auto::Builder::new(LocalExecutor);
         builder
             .http1()
@@ -45,37 +49,47 @@ impl Protocols {
             .max_concurrent_streams(limits.max_concurrent_streams)
             .max_pending_accept_reset_streams(RESETS)
             .max_local_error_reset_streams(RESETS)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_stream_window_size(http2.stream_window)
+            .initial_connection_window_size(http2.connection_window)
             .max_send_buf_size(SEND_BUFFER)
-            .keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE);
+            .keep_alive_interval(http2.keep_alive_interval())
+            .keep_alive_timeout(http2.keep_alive_timeout());
         Self {
             builder,
+            http2: http2.enabled,
             pause: limits.keep_alive_timeout(),
+            lifespan: Lifespan::new(limits),
         }
     }
 
-    /// Serves `socket` until its end. When `drain` turns true, no further request is taken (GOAWAY on HTTP/2,
-    /// `connection: close` on HTTP/1.1) and the connection ends with its last response.
+    /// Serves `socket` until its end. When `drain` turns true or `peer` is to go, no further request is taken (GOAWAY
+    /// on HTTP/2, `connection: close` on HTTP/1.1) and the connection ends with its last response.
     pub(super) async fn serve<S, B>(
         &self,
         socket: Socket,
+        chosen: Chosen,
+        peer: Rc<Peer>,
         service: S,
-        mut drain: watch::Receiver<bool>,
+        drain: watch::Receiver<bool>,
     ) where
         S: Service<Request<Incoming>, Response = Response<B>> + 'static,
         S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
         B: Body + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let mut builder = self.builder.clone();
+        let mut builder = match chosen {
+            Chosen::Http2 => self.builder.clone().http2_only(),
+            Chosen::Open if self.http2 => self.builder.clone(),
+            Chosen::Open | Chosen::Http1 => self.builder.clone().http1_only(),
+        };
         let timer = HeadTimer::new(socket.received(), self.pause);
         builder.http1().timer(timer);
         let mut connection = pin!(builder.serve_connection(socket, service));
+        let watch = spawn_local(peer.clone().watch(drain, self.lifespan));
+        let _watch = AbortOnDrop(watch.abort_handle());
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = draining(&mut drain) => {
+            () = peer.retired() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -83,6 +97,15 @@ impl Protocols {
         if let Err(error) = ended {
             tracing::debug!(%error, "connection ended");
         }
+    }
+}
+
+/// A task that ends with its owner.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

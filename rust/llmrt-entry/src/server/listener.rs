@@ -11,19 +11,24 @@ use hyper::body::{Body, Incoming};
 use hyper::service::Service;
 use hyper::{Request, Response};
 use socket2::SockRef;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
 
+use super::certificates::Certificates;
 use super::connection::{Protocols, draining};
+use super::handshake::secure;
 use super::hangup::Carrier;
+use super::peer::Peer;
 use super::socket::{Patience, Socket};
-use crate::config::Limits;
+use super::stream::{Listener, Plain};
+use crate::config::EntryConfig;
 
 /// Takes over the descriptor of a listening socket, which is closed with the worker. Must be called within the runtime.
 ///
 /// # Errors
 /// The descriptor is not open or not a socket that listens; then it is left alone.
-pub fn adopt(fd: i32) -> io::Result<TcpListener> {
+pub fn adopt(fd: i32) -> io::Result<Listener> {
     let invalid = |reason: &str| {
         io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -41,7 +46,11 @@ pub fn adopt(fd: i32) -> io::Result<TcpListener> {
     // SAFETY: it is open, and the configuration hands it over: nobody else in this process closes it.
     let socket = socket2::Socket::from(unsafe { OwnedFd::from_raw_fd(fd) });
     socket.set_nonblocking(true)?;
-    TcpListener::from_std(socket.into())
+    Ok(if socket.local_addr()?.is_unix() {
+        Listener::Unix(UnixListener::from_std(socket.into())?)
+    } else {
+        Listener::Tcp(TcpListener::from_std(socket.into())?)
+    })
 }
 
 /// The open connections of a shard.
@@ -51,15 +60,18 @@ pub struct Connections {
     cap: u32,
     open: Rc<Cell<usize>>,
     patience: Patience,
+    certificates: Option<Rc<Certificates>>,
     drain: watch::Sender<bool>,
     writes: Rc<Cell<u64>>,
 }
 
 impl Connections {
-    pub fn new(limits: &Limits) -> Self {
+    /// Connections speak TLS where there are `certificates`.
+    pub fn new(config: &EntryConfig, certificates: Option<Certificates>) -> Self {
+        let limits = &config.limits;
         let cap = limits.max_connections.min(Semaphore::MAX_PERMITS) as u32;
         Self {
-            protocols: Rc::new(Protocols::new(limits)),
+            protocols: Rc::new(Protocols::new(config)),
             slots: Arc::new(Semaphore::new(cap as usize)),
             cap,
             open: Rc::default(),
@@ -67,6 +79,7 @@ impl Connections {
                 greeting: limits.header_timeout(),
                 stall: limits.stall_timeout(),
             },
+            certificates: certificates.map(Rc::new),
             drain: watch::Sender::new(false),
             writes: Rc::default(),
         }
@@ -101,10 +114,18 @@ impl Connections {
         self.slots.available_permits()
     }
 
-    /// Accepts until [`Self::drain`] is called. Runs on the shard's `LocalSet`.
-    pub async fn accept<S, B>(&self, listener: TcpListener, service: S)
-    where
-        S: Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
+    /// What new connections show, where they speak TLS.
+    pub fn certificates(&self) -> Option<Rc<Certificates>> {
+        self.certificates.clone()
+    }
+
+    /// Accepts until [`Self::drain`] is called; `service` makes what answers a client. Runs on the shard's `LocalSet`.
+    pub async fn accept<S, B>(
+        &self,
+        listener: Listener,
+        service: impl Fn(Rc<Peer>) -> S + Clone + 'static,
+    ) where
+        S: Service<Request<Incoming>, Response = Response<B>> + 'static,
         S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
         B: Body + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -119,36 +140,61 @@ impl Connections {
                 next = next => next,
                 () = draining(&mut drain) => return,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let plain = match accepted {
+                Ok(plain) => plain,
                 Err(error) => {
                     pause_after(&error).await;
                     continue;
                 }
             };
-            let Some(socket) = self.prepare(stream) else {
-                continue;
-            };
-            let (protocols, service, drain) = (
-                self.protocols.clone(),
-                service.clone(),
-                self.drain.subscribe(),
-            );
             let counted = Counted::new(&self.open);
+            let served = self.serve(plain, service.clone());
             tokio::task::spawn_local(Carrier::new(async move {
-                protocols.serve(socket, service, drain).await;
+                served.await;
                 drop((counted, slot));
             }));
         }
     }
 
-    fn prepare(&self, stream: TcpStream) -> Option<Socket> {
-        // Without it a token waits for the peer's acknowledgement of the one before.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "connection was gone at once");
-            return None;
+    /// Serves one connection from its handshake to its end.
+    fn serve<S, B>(
+        &self,
+        plain: Plain,
+        service: impl Fn(Rc<Peer>) -> S + 'static,
+    ) -> impl Future<Output = ()> + 'static
+    where
+        S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+        S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        B: Body + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let acceptor = self.certificates.as_ref().map(|current| current.acceptor());
+        let (protocols, patience, writes) =
+            (self.protocols.clone(), self.patience, self.writes.clone());
+        let mut drain = self.drain.subscribe();
+        async move {
+            let deadline = Instant::now() + patience.greeting;
+            let secured = async {
+                plain.hurry()?;
+                secure(plain, acceptor, deadline).await
+            };
+            let secured = tokio::select! {
+                biased;
+                secured = secured => secured,
+                // Nobody has asked for anything yet.
+                () = draining(&mut drain) => return,
+            };
+            let (stream, chosen) = match secured {
+                Ok(secured) => secured,
+                Err(error) => {
+                    return tracing::debug!(%error, "connection ended before its first request");
+                }
+            };
+            let socket = Socket::new(stream, deadline, patience, writes);
+            let peer = Peer::new();
+            let service = service(peer.clone());
+            protocols.serve(socket, chosen, peer, service, drain).await;
         }
-        Some(Socket::new(stream, self.patience, self.writes.clone()))
     }
 
     /// Stops accepting and tells every connection to end with its last response.

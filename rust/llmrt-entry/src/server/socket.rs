@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::head_timer::Received;
+use super::stream::Stream;
 
 /// Length of the HTTP/2 connection preface (RFC 9113, section 3.4).
 const PREFACE_LEN: usize = 24;
 
-/// A TCP stream that says it cannot gather writes, and that gives up on peers that never finish their preface or never
+/// A stream that says it cannot gather writes, and that gives up on peers that never finish their preface or never
 /// read what they are sent.
 ///
 /// Without gathered writes `h2` copies frames of up to 1 KiB into its write buffer instead of chaining them: the tokens
 /// of all streams of a step leave in one `write`. HTTP/1.1 chunks are flattened into one buffer the same way.
 pub struct Socket {
-    stream: TcpStream,
+    stream: Stream,
     /// Runs until the peer has sent as many bytes as decide on the protocol, or was answered.
     greeting: Option<(Pin<Box<Sleep>>, usize)>,
     received: Received,
@@ -43,9 +43,14 @@ pub struct Patience {
 }
 
 impl Socket {
-    /// `writes` counts the `write` calls that took bytes.
-    pub fn new(stream: TcpStream, patience: Patience, writes: Rc<Cell<u64>>) -> Self {
-        let deadline = Box::pin(tokio::time::sleep(patience.greeting));
+    /// The peer must have greeted until `deadline`. `writes` counts the `write` calls that took bytes.
+    pub fn new(
+        stream: Stream,
+        deadline: Instant,
+        patience: Patience,
+        writes: Rc<Cell<u64>>,
+    ) -> Self {
+        let deadline = Box::pin(sleep_until(deadline));
         Self {
             stream,
             greeting: Some((deadline, 0)),
@@ -61,7 +66,7 @@ impl Socket {
         self.received.clone()
     }
 
-    fn await_reader(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize>> {
+    fn await_reader<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T>> {
         let patience = self.patience.stall;
         let stalled = self
             .stalled
@@ -138,7 +143,11 @@ impl Write for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        match Pin::new(&mut self.stream).poll_flush(cx) {
+            // TLS takes bytes before the kernel does.
+            Poll::Pending => self.await_reader(cx),
+            flushed => flushed,
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {

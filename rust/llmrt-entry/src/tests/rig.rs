@@ -133,11 +133,11 @@ impl Rig {
             options(),
         ));
         let prompts = Prompts::load(&config).unwrap();
-        let shard = Shard::new(config, prompts, outbox, None).unwrap();
+        let shard = Shard::new(config, prompts, outbox, None, None).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (commands, taken) = unbounded_channel();
-        let served = spawn_local(shard.clone().run(Some(listener), results, taken));
+        let served = spawn_local(shard.clone().run(Some(listener.into()), results, taken));
         until(|| shard.check_open().is_ok()).await;
         Self {
             address,
