@@ -49,6 +49,8 @@ class FrameClient:
         self.encoder = hpack.Encoder()
         self.decoder = hpack.Decoder()
         self.seen: list[Frame] = []
+        self.fields: dict[int, dict[str, str]] = {}
+        """Header fields of the answers, by stream."""
         self._unread = b""
         if hello:
             self.send(PREFACE, SettingsFrame(0, settings or {}))
@@ -102,6 +104,12 @@ class FrameClient:
                 raise Closed("the connection was closed")
             self._unread += data
         self.seen.append(frame)
+        if isinstance(frame, HeadersFrame):
+            # Blocks make sense in their order alone.
+            self.fields[frame.stream_id] = dict(self.decoder.decode(frame.data))
+        elif isinstance(frame, SettingsFrame) and "ACK" not in frame.flags:
+            # They hold from then on.
+            self.send(SettingsFrame(0, flags={"ACK"}))
         return frame
 
     def until(self, wanted: Callable[[Frame], bool], timeout: float = PATIENCE) -> Frame:
@@ -118,7 +126,7 @@ class FrameClient:
             frame = self.until(lambda frame: frame.stream_id == stream)
             assert not isinstance(frame, RstStreamFrame), f"stream {stream} was reset with {frame.error_code}"
             if isinstance(frame, HeadersFrame):
-                status = int(dict(self.decoder.decode(frame.data))[":status"])
+                status = int(self.fields[stream][":status"])
             elif isinstance(frame, DataFrame):
                 body += frame.data
             if "END_STREAM" in frame.flags:
