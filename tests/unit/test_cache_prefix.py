@@ -35,7 +35,7 @@ class User:
 
     def publish(self, end: int | None = None) -> User:
         end = len(self.hashes) if end is None else end
-        self.node = self.cache.publish(self.hashes, self.pages, self.published, end, self.node)
+        self.node = self.cache.publish(self.hashes, self.pages, self.published, end, self.node, end)
         self.published = max(self.published, end)
         return self
 

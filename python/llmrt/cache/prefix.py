@@ -20,14 +20,18 @@ _HASH_BYTES = 16
 
 
 class Node:
-    """A cached page. ``busy`` when a request holds its page or that of a descendant: it cannot be evicted then."""
+    """A cached page. ``busy`` when a request holds its page or that of a descendant: it cannot be evicted then.
 
-    __slots__ = ("busy", "busy_children", "children", "hash", "page", "parent", "used")
+    ``exact``: it was computed with the exact kernels alone (``llmrt.layers.linear``).
+    """
 
-    def __init__(self, parent: Node | None, hash: bytes, page: int) -> None:
+    __slots__ = ("busy", "busy_children", "children", "exact", "hash", "page", "parent", "used")
+
+    def __init__(self, parent: Node | None, hash: bytes, page: int, exact: bool = True) -> None:
         self.parent = parent
         self.hash = hash
         self.page = page
+        self.exact = exact
         self.children = 0
         self.busy_children = 0
         self.busy = False
@@ -83,12 +87,15 @@ class PrefixCache:
         """Pages that :meth:`allocate` can give: free ones and those that can be evicted."""
         return self.pool.free + self._evictable
 
-    def match(self, hashes: Sequence[bytes], tokens: int) -> list[Node]:
-        """The longest cached prefix, at most so long that one of ``tokens`` tokens is left to compute."""
+    def match(self, hashes: Sequence[bytes], tokens: int, exact: bool = False) -> list[Node]:
+        """The longest cached prefix, at most so long that one of ``tokens`` tokens is left to compute.
+
+        With ``exact``, of exact pages alone.
+        """
         nodes: list[Node] = []
         for hash in hashes[: (tokens - 1) // PAGE_SIZE]:
             node = self._nodes.get(hash)
-            if node is None:
+            if node is None or (exact and not node.exact):
                 break
             nodes.append(node)
         return nodes
@@ -114,9 +121,11 @@ class PrefixCache:
         return self.pool.take(count, after)
 
     def publish(
-        self, hashes: Sequence[bytes], pages: Sequence[int], start: int, end: int, parent: Node | None
+        self, hashes: Sequence[bytes], pages: Sequence[int], start: int, end: int, parent: Node | None, exact: int
     ) -> Node | None:
         """Makes the computed pages ``start .. end`` of a request findable; ``parent`` is what this returned before.
+
+        The first ``exact`` of its pages were computed exactly.
 
         ``pages[i]``, held by the request, has the tokens of ``hashes[i]``. Where another request published the same
         tokens first, its page stays the one to share, and it may be evicted while this request goes on: then the
@@ -126,7 +135,7 @@ class PrefixCache:
             start, parent = 0, self._root
         for index in range(start, end):
             node = self._nodes.get(hashes[index])
-            parent = self._insert(parent, hashes[index], pages[index]) if node is None else node
+            parent = node or self._insert(parent, hashes[index], pages[index], index < exact)
         return parent if parent is not self._root else None
 
     def release(self, pages: Sequence[int]) -> None:
@@ -151,8 +160,8 @@ class PrefixCache:
 
     # The tree
 
-    def _insert(self, parent: Node, hash: bytes, page: int) -> Node:
-        node = Node(parent, hash, page)
+    def _insert(self, parent: Node, hash: bytes, page: int, exact: bool) -> Node:
+        node = Node(parent, hash, page, exact)
         parent.children += 1
         self._nodes[hash] = self._of_page[page] = node
         self._evictable += 1

@@ -2,8 +2,9 @@
 
 A row is *exact* or not. Prompt tokens are exact: they come in large batches, where float32 costs little more than
 narrower weights, and everything that follows builds on them. Generated tokens come few at a time, where a step is as
-long as reading the weights takes; they use the fastest lossless kernel, which is the fp16 one where it works. The role
-belongs to the token, not to the batch it is computed in, so it does not matter when or beside what a token is computed.
+long as reading the weights takes; they use the fastest lossless kernel, which is the fp16 one where it works. Only
+where their log probabilities are reported are they exact too: fp16 shifts single ones by up to 1e-2. The role belongs
+to the token, not to the batch it is computed in, so it does not matter when or beside what a token is computed.
 
 It does matter what a token is. When a chat goes on, the last answer is part of the prompt. A prefix hit finds the keys
 and values that were made while it was generated; computed again, they would come from the exact kernel. The two differ

@@ -16,13 +16,15 @@ from llmrt.scheduler.plan import PAGE_SIZE, StepPlan
 class Batch:
     """Arrays of one step.
 
-    ``ids``, ``positions``, ``exact`` (the token belongs to a prompt) and ``origin`` (the row of the plan that it comes
-    from) have one entry a row, in the order of ``sequences``. The other arrays have one entry for each sequence that is
-    sampled, those whose last token is generated first: ``last`` (its last row), ``last_exact``, ``slots``,
-    ``next_positions`` (where the sampled token goes) and ``order`` (its place in the result).
+    ``ids``, ``owner`` (its slot), ``positions``, ``exact`` (see ``llmrt.layers.linear``) and ``origin`` (the row of
+    the plan that it comes from) have one entry a row, in the order of ``sequences``. The other arrays have one entry
+    for each sequence that is sampled, those whose last token is generated first: ``last`` (its last row),
+    ``last_exact``, ``slots``, ``next_positions`` (where the sampled token goes) and ``order`` (its place in the
+    result).
     """
 
     ids: Ints
+    owner: Ints
     positions: Ints
     exact: npt.NDArray[np.bool_]
     origin: Ints
@@ -46,7 +48,7 @@ def build(plan: StepPlan, table: SlotTable) -> Batch | None:
     end = begin + count
     _check(slots, count, end, table)
     # Attention wants single rows first and similar lengths together, linears want rows of one role together.
-    order = np.lexsort((begin, begin < table.prompts[slots], count > 1))
+    order = np.lexsort((begin, table.exact(slots, begin), count > 1))
     owner = np.repeat(slots[order], count[order])
     ends = np.cumsum(count[order])
     positions = np.arange(ends[-1]) + np.repeat(begin[order] - ends + count[order], count[order])
@@ -54,12 +56,13 @@ def build(plan: StepPlan, table: SlotTable) -> Batch | None:
     pages[np.arange(pages.shape[1])[None, :] >= table.page_counts[slots[order], None]] = 0
     last = np.empty_like(ends)
     last[order] = ends - 1
-    last_exact = end[sample] <= table.prompts[slots[sample]]
+    last_exact = table.exact(slots[sample], end[sample] - 1)
     by_role = np.argsort(last_exact, kind="stable")
     return Batch(
         ids=table.tokens[owner, positions].astype(np.int64),
+        owner=owner,
         positions=positions,
-        exact=positions < table.prompts[owner],
+        exact=table.exact(owner, positions),
         origin=np.repeat(order, count[order]),
         sequences=Sequences(begin[order], count[order], pages),
         last=last[sample][by_role],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +20,13 @@ from llmrt.models.decoder import Decoder
 from llmrt.models.registry import variant
 from llmrt.runner import batch as batching
 from llmrt.runner import memory
+from llmrt.runner.batch import Batch
 from llmrt.runner.options import RunnerOptions
+from llmrt.runner.prompt_logprobs import PromptLogprobs
 from llmrt.runner.slots import Ints, SlotTable
+from llmrt.sampling.logprobs import Logprobs
 from llmrt.sampling.sampler import Sampler
-from llmrt.scheduler.plan import PAGE_SIZE, ExecutorInfo, StepPlan, StepResult
+from llmrt.scheduler.plan import PAGE_SIZE, ExecutorInfo, RowLogprobs, StepPlan, StepResult
 from llmrt.weights import names, open_weights
 
 Bools = npt.NDArray[np.bool_]
@@ -40,6 +44,8 @@ class ModelRunner:
         self._kernels = kernels
         self._backend = backend
         self._sampler = sampler
+        self._logprobs = Logprobs(info.num_slots)
+        self._prompt_logprobs = PromptLogprobs()
         self._slots = SlotTable(info.num_slots, info.max_model_len, info.num_pages, info.vocab_size)
         self.info = info
 
@@ -81,18 +87,34 @@ class ModelRunner:
             return StepResult(plan.step, b"")
         hidden, overflown = self._hidden(batch.ids, batch.positions, batch.exact, batch.sequences)
         failed = {*batch.origin[overflown].tolist()}
-        if not batch.last.size:
-            return StepResult(plan.step, b"", sorted(failed))
+        result = StepResult(plan.step, b"")
+        logits_of = partial(self._exact_logits, hidden)
+        result.prompt_logprobs = self._prompt_logprobs.of(batch, self._slots, logits_of)
+        failed.update(
+            one.row for one in result.prompt_logprobs if not np.isfinite(np.frombuffer(one.chosen, "<f4")).all()
+        )
+        if batch.last.size:
+            failed |= self._sample(hidden, batch, result)
+        result.failed = sorted(failed)
+        return result
+
+    def _sample(self, hidden: torch.Tensor, batch: Batch, result: StepResult) -> set[int]:
+        """Adds a token of each sequence that is sampled to its slot and to ``result``; says which rows failed."""
         logits = self._logits(hidden, batch.last, batch.last_exact)
         overflown = _not_finite(logits)
         if overflown.size:
-            failed.update(batch.origin[batch.last[overflown]].tolist())
             logits[torch.from_numpy(overflown)] = 0
-        tokens = self._sampler.sample(logits, batch.slots, batch.next_positions).numpy()
-        self._slots.append(batch.slots, batch.next_positions, tokens)
+        origin = batch.origin[batch.last]
+        kept = self._logprobs.keep(logits, batch.slots)
+        tokens = self._sampler.sample(logits, batch.slots, batch.next_positions)
+        if kept is not None:
+            found = (RowLogprobs(int(origin[row]), top, *columns) for row, top, columns in kept.score(tokens))
+            result.logprobs = sorted(found, key=lambda one: one.row)
+        self._slots.append(batch.slots, batch.next_positions, tokens.numpy())
         in_plan_order = np.empty(len(tokens), "<u4")
-        in_plan_order[batch.order] = tokens
-        return StepResult(plan.step, in_plan_order.tobytes(), sorted(failed))
+        in_plan_order[batch.order] = tokens.numpy()
+        result.tokens = in_plan_order.tobytes()
+        return {*origin[overflown].tolist()}
 
     @torch.inference_mode()
     def logits(self, tokens: list[int], pages: list[int]) -> torch.Tensor:
@@ -105,15 +127,18 @@ class ModelRunner:
         sequences = Sequences(np.zeros(1, np.int64), np.array([len(tokens)]), np.array([pages], np.int64))
         exact = np.ones(len(tokens), np.bool_)
         hidden, _ = self._hidden(np.array(tokens, np.int64), np.arange(len(tokens)), exact, sequences)
-        return self._logits(hidden, np.arange(len(tokens)), exact)
+        return self._exact_logits(hidden, np.arange(len(tokens)))
 
     def _update_slots(self, plan: StepPlan) -> None:
         for slot in plan.freed:
             self._slots.free(slot)
-            self._sampler.free(slot)
+            for each in (self._sampler, self._logprobs, self._prompt_logprobs):
+                each.free(slot)
         for start in plan.starts:
             tokens = self._slots.start(start)
             self._sampler.start(start.slot, start.sampling, torch.from_numpy(tokens), start.prompt_tokens)
+            self._logprobs.start(start.slot, start.sampling)
+            self._prompt_logprobs.start(start)
         for grant in plan.grants:
             self._slots.grant(grant)
 
@@ -136,6 +161,9 @@ class ModelRunner:
         padding = (0, rows[-1].computed - len(chosen))
         chosen_rows = hidden.index_select(0, torch.from_numpy(np.pad(chosen, padding)))
         return self._decoder.logits(chosen_rows, rows)[: len(chosen)]
+
+    def _exact_logits(self, hidden: torch.Tensor, chosen: Ints) -> torch.Tensor:
+        return self._logits(hidden, chosen, np.ones(len(chosen), np.bool_))
 
 
 def _not_finite(x: torch.Tensor) -> Ints:

@@ -23,7 +23,7 @@ def column(raw: bytes) -> Ints:
 
 class SlotTable:
     """``tokens`` ``[num_slots, max_model_len + 1]``, ``lengths`` (tokens held), ``prompts`` (how many of them
-    are prompt), ``pages`` and how many are held."""
+    are prompt), ``pages`` and how many are held, ``reports`` (log probabilities of generated tokens)."""
 
     def __init__(self, num_slots: int, max_model_len: int, num_pages: int, vocab_size: int) -> None:
         self._num_pages = num_pages
@@ -32,6 +32,7 @@ class SlotTable:
         self.tokens = np.zeros((num_slots, max_model_len + 1), np.int32)
         self.lengths = np.zeros(num_slots, np.int64)
         self.prompts = np.zeros(num_slots, np.int64)
+        self.reports = np.zeros(num_slots, np.bool_)
         self.pages = np.zeros((num_slots, -(-(max_model_len + 1) // PAGE_SIZE)), np.int64)
         self.page_counts = np.zeros(num_slots, np.int64)
 
@@ -55,7 +56,12 @@ class SlotTable:
         self.tokens[start.slot, : len(tokens)] = tokens
         self.lengths[start.slot] = len(tokens)
         self.prompts[start.slot] = start.prompt_tokens
+        self.reports[start.slot] = start.sampling.logprobs is not None
         return tokens
+
+    def exact(self, slots: Ints, positions: Ints) -> npt.NDArray[np.bool_]:
+        """Whether each token is computed exactly: it belongs to a prompt, or is reported with its log probability."""
+        return (positions < self.prompts[slots]) | self.reports[slots]
 
     def grant(self, grant: PageGrant) -> None:
         """Appends pages to a slot. Raises :class:`PlanError` on pages that do not exist or do not fit."""

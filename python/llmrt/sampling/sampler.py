@@ -1,7 +1,7 @@
 """From logits to tokens.
 
-Order: logit bias, min_tokens, penalties, then greedy rows are done (best logit, lowest id wins). Sampled rows go on
-with temperature, then min_p, top_k, top_p (:mod:`llmrt.sampling.limits`).
+Order: logit bias, the masks (allowed tokens, min_tokens, bad words), penalties, then greedy rows are done (best logit,
+lowest id wins). Sampled rows go on with temperature, then min_p, top_k, top_p (:mod:`llmrt.sampling.limits`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import numpy as np
 import torch
 
 from llmrt.sampling import draw
+from llmrt.sampling.allowed import AllowedTokens
+from llmrt.sampling.bad_words import BadWords
 from llmrt.sampling.limits import Limits, choose
 from llmrt.sampling.logit_bias import LogitBias
 from llmrt.sampling.min_tokens import MinTokens
@@ -28,7 +30,9 @@ class Sampler:
 
     def __init__(self, num_slots: int, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
         self._bias = LogitBias(num_slots, vocab_size)
+        self._allowed = AllowedTokens(vocab_size)
         self._min_tokens = MinTokens(num_slots, vocab_size, eos_token_ids)
+        self._bad_words = BadWords(vocab_size)
         self._penalties = Penalties(num_slots, vocab_size)
         self._changed = np.zeros(num_slots, np.bool_)
         self._temperature = np.zeros(num_slots, np.float32)
@@ -46,7 +50,9 @@ class Sampler:
             raise ValueError(f"the request in slot {slot} has no seed")
         changes = (
             self._bias.start(slot, sampling),
+            self._allowed.start(slot, sampling),
             self._min_tokens.start(slot, sampling, prompt_tokens),
+            self._bad_words.start(slot, sampling, tokens),
             self._penalties.start(slot, sampling, tokens, prompt_tokens),
         )
         self._changed[slot] = any(changes)
@@ -58,6 +64,8 @@ class Sampler:
 
     def free(self, slot: int) -> None:
         """The request in ``slot`` has left."""
+        self._allowed.free(slot)
+        self._bad_words.free(slot)
         self._penalties.free(slot)
         self._changed[slot] = False
 
@@ -69,7 +77,9 @@ class Sampler:
         """
         if self._changed[slots].any():
             self._bias.apply(logits, slots)
+            self._allowed.apply(logits, slots)
             self._min_tokens.apply(logits, slots, positions)
+            self._bad_words.apply(logits, slots)
             self._penalties.apply(logits, slots)
         random = np.flatnonzero(self._temperature[slots])
         if random.size == len(slots):
@@ -79,6 +89,7 @@ class Sampler:
             if random.size:
                 index = torch.from_numpy(random)
                 tokens[index] = self._sample_random(logits.index_select(0, index), slots[random], positions[random])
+        self._bad_words.record(slots, tokens)
         self._penalties.record(slots, tokens)
         return tokens
 

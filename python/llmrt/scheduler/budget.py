@@ -8,6 +8,7 @@ policy's order, by chunks. So a long prompt never delays the running streams by 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 
 from llmrt import wire
 from llmrt.scheduler.plan import PageGrant, SlotStart, StepPlan
@@ -30,6 +31,17 @@ class Rows:
         """The requests that get a token, in row order."""
         self.chunks: list[tuple[Request, int, int]] = []
         """Rows that get none: request, tokens computed after the step, the request's count of admissions."""
+
+    @property
+    def requests(self) -> list[Request]:
+        """The requests of all rows."""
+        return [*self.sampled, *(request for request, _, _ in self.chunks)]
+
+    def told(self, first: int) -> Iterator[int | None]:
+        """For each sampled request its row in a frame that has ``first`` rows already; finished ones get none."""
+        for request in self.sampled:
+            yield None if request.finished else first
+            first += not request.finished
 
     def plan(self, step: int, freed: list[int], starts: list[SlotStart], grants: list[PageGrant]) -> StepPlan:
         """The plan of these rows."""

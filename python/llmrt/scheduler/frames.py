@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llmrt import wire
+from llmrt.scheduler.plan import RowLogprobs
 from llmrt.scheduler.request import Request
 
 PROMPT_TAIL = 16
@@ -19,6 +20,8 @@ class FrameBuilder:
         self._opened: list[wire.Opened] = []
         self._first: list[wire.First] = []
         self._finished: list[wire.Finished] = []
+        self._logprobs: list[tuple[int, RowLogprobs]] = []
+        self._prompt_logprobs: list[wire.PromptLogprobs] = []
 
     def open(self, request: Request) -> None:
         """Introduces a request to the detokenizer, once."""
@@ -33,7 +36,20 @@ class FrameBuilder:
         request.first_sent = True
         queued = (request.scheduled_ns - request.arrived_ns) // 1000
         prefill = (now_ns - request.scheduled_ns) // 1000
-        self._first.append(wire.First(len(self.ids) - 1, request.cached_tokens, queued, prefill))
+        row = len(self.ids) - 1
+        self._first.append(wire.First(row, request.cached_tokens, queued, prefill))
+        if request.prompt_logprobs.top is not None:
+            self._prompt_logprobs.append(request.prompt_logprobs.take(row))
+
+    def drop_token(self) -> None:
+        """The last row's token is not told of."""
+        self.counts[-1] -= 1
+        self.tokens.pop()
+
+    def logprobs(self, row: int, values: RowLogprobs) -> None:
+        """Those of a row's tokens; rows come in order."""
+        if self.counts[row]:
+            self._logprobs.append((row, values))
 
     def finish_row(self, outcome: wire.Outcome) -> None:
         """The last row's request has ended."""
@@ -64,4 +80,17 @@ class FrameBuilder:
             tokens=wire.u32(self.tokens),
             first=self._first,
             finished=self._finished,
+            logprobs=self._build_logprobs(),
+            prompt_logprobs=self._prompt_logprobs,
+        )
+
+    def _build_logprobs(self) -> wire.Logprobs | None:
+        if not self._logprobs:
+            return None
+        return wire.Logprobs(
+            rows=wire.u32(row for row, _ in self._logprobs),
+            top=wire.u32(values.top for _, values in self._logprobs),
+            chosen=b"".join(values.chosen for _, values in self._logprobs),
+            top_ids=b"".join(values.top_ids for _, values in self._logprobs),
+            top_logprobs=b"".join(values.top_logprobs for _, values in self._logprobs),
         )

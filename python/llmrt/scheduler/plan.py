@@ -57,16 +57,34 @@ class StepPlan(msgspec.Struct, array_like=True):
     sample: bytes
 
 
+class RowLogprobs(msgspec.Struct, array_like=True):
+    """Log probabilities of consecutive tokens of a row, as in :class:`llmrt.wire.Logprobs`.
+
+    ``chosen`` (f32 column) has one value a token, ``top_ids`` (u32) and ``top_logprobs`` (f32) have ``top`` a token.
+    """
+
+    row: int
+    top: int
+    chosen: bytes
+    top_ids: bytes
+    top_logprobs: bytes
+
+
 class StepResult(msgspec.Struct, array_like=True):
     """``tokens`` (u32 column): the sampled token of each row with ``sample`` set, in row order.
 
     ``failed``: the rows, counted among all of the plan, whose numbers were not finite. Neither their tokens nor the
     pages they have written mean anything; other rows are not touched by them.
+
+    ``logprobs``: of the sampled tokens of rows whose request asked, in row order, rows counted among all of the plan.
+    ``prompt_logprobs``: the same of the prompt tokens that stand behind each one that the row computed.
     """
 
     step: int
     tokens: bytes
     failed: list[int] = []
+    logprobs: list[RowLogprobs] = []
+    prompt_logprobs: list[RowLogprobs] = []
 
 
 class ExecutorInfo(msgspec.Struct, array_like=True):

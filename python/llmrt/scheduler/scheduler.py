@@ -27,6 +27,7 @@ from llmrt.cache.pages import NULL_PAGE, PAGE_SIZE, CacheError, PagePool, pages_
 from llmrt.cache.prefix import Node, PrefixCache
 from llmrt.scheduler import budget, policy
 from llmrt.scheduler.budget import Rows
+from llmrt.scheduler.deadlines import Deadlines
 from llmrt.scheduler.frames import FrameBuilder
 from llmrt.scheduler.plan import ExecutorInfo, PageGrant, SlotStart, StepPlan, StepResult
 from llmrt.scheduler.queue import WaitingQueue
@@ -39,6 +40,7 @@ NOT_FINITE = "the model's numbers were not finite for this request (they overflo
 """What a client reads whose row failed alone."""
 
 QUEUE_FULL = "too many requests are open; try again later"
+TOO_LATE = wire.Outcome(wire.ERROR, status=408, message="the request did not end before its deadline (deadline_ms)")
 
 
 class Scheduler:
@@ -106,6 +108,7 @@ class Scheduler:
         self._step = 0
         self._arrivals = 0
         self._freed: list[int] = []
+        self._deadlines = Deadlines()
         self._starts: list[SlotStart] = []
         self._grants: list[PageGrant] = []
 
@@ -135,6 +138,7 @@ class Scheduler:
         if accepted.sampling.seed is None:
             accepted.sampling.seed = self._seeds.getrandbits(64)
         self._requests[request.id] = accepted
+        self._deadlines.add(accepted)
         self._waiting.push(accepted)
         return True
 
@@ -179,6 +183,7 @@ class Scheduler:
     def _drop(self, request: Request, outcome: wire.Outcome) -> None:
         request.finished = True
         del self._requests[request.id]
+        self._deadlines.remove(request)
         self.counters.finished[outcome.reason] += 1
         if request.slot == NO_SLOT:
             self._waiting.remove(request)
@@ -199,6 +204,8 @@ class Scheduler:
 
     def schedule(self) -> StepPlan | None:
         """Plans the next step and counts it as launched; ``None`` when there is nothing to compute."""
+        if self._deadlines.any:
+            self._end(self._deadlines.passed(self._clock()), TOO_LATE)
         self._grow()
         if len(self._waiting):
             self._admit()
@@ -289,8 +296,11 @@ class Scheduler:
         return need + headroom <= self.cache.available + pages
 
     def _match(self, request: Request) -> list[Node]:
+        # A cached prefix has no logits to look at.
+        if request.prompt_logprobs.missing:
+            return []
         self.cache.chain(request.hashes, request.tokens, request.salt)
-        return self.cache.match(request.hashes, request.length)
+        return self.cache.match(request.hashes, request.length, request.exact)
 
     def _start(self, request: Request) -> None:
         nodes = self._match(request)
@@ -306,7 +316,7 @@ class Scheduler:
             self.cache.stats.queries += request.length
             self.cache.stats.hits += request.computed
         tokens = wire.u32(request.tokens)
-        self._starts.append(SlotStart(request.slot, request.prompt_tokens, tokens, request.sampling))
+        self._starts.append(SlotStart(request.slot, request.prompt_tokens, tokens, request.settings()))
         self._grant(request, cached + fresh)
         insort(self._running, request, key=lambda r: r.key)
 
@@ -328,8 +338,10 @@ class Scheduler:
         for request, computed, admissions in rows.chunks:
             if request.slot != NO_SLOT and request.admissions == admissions:
                 self._publish(request, computed)
+        self._keep_prompt_logprobs(rows, result)
         frames = self._frames
         ids, counts, out = frames.ids, frames.counts, frames.tokens
+        told = list(rows.told(len(ids))) if result.logprobs else []
         for request, token in zip(rows.sampled, tokens, strict=True):
             if request.finished:
                 continue
@@ -339,11 +351,18 @@ class Scheduler:
             out.append(token)
             if len(request.tokens) >= request.watch or token in request.stops:
                 self._consider(request, token)
+        for each in result.logprobs:
+            if told[each.row] is not None:
+                frames.logprobs(told[each.row], each)
         self.counters.generated_tokens += len(out)
         return self._take_frame(step)
 
+    def _keep_prompt_logprobs(self, rows: Rows, result: StepResult) -> None:
+        for each in result.prompt_logprobs:
+            rows.requests[each.row].prompt_logprobs.add(rows.begin[each.row], each)
+
     def _end_failed(self, rows: Rows, failed: list[int]) -> None:
-        requests = [*rows.sampled, *(request for request, _, _ in rows.chunks)]
+        requests = rows.requests
         if not 0 <= min(failed) <= max(failed) < len(requests):
             raise ValueError(f"rows {failed} failed, but the step has {len(requests)}")
         ids = [requests[row].id for row in failed]
@@ -369,8 +388,11 @@ class Scheduler:
         length = len(request.tokens)
         if request.slot != NO_SLOT:
             self._publish(request, length - 1)
+        if not request.sampling.max_tokens:
+            self._frames.drop_token()
+            self._finish(request, wire.Outcome(wire.LENGTH))
         # The ranks ban stop tokens before min_tokens; this keeps the promise whatever they do.
-        if token in request.stops and request.generated > request.sampling.min_tokens:
+        elif token in request.stops and request.generated > request.sampling.min_tokens:
             self._finish(request, wire.Outcome(wire.STOP, stop_token=token))
         elif length >= request.stop_at:
             self._finish(request, wire.Outcome(wire.LENGTH))
@@ -388,7 +410,10 @@ class Scheduler:
             return
         if self.cache.enabled:
             self.cache.chain(request.hashes, request.tokens, request.salt)
-            request.node = self.cache.publish(request.hashes, request.pages, request.published, end, request.node)
+            exact = end if request.exact else request.prompt_tokens // PAGE_SIZE
+            request.node = self.cache.publish(
+                request.hashes, request.pages, request.published, end, request.node, exact
+            )
         request.published = end
 
     # State
