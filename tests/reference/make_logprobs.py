@@ -1,7 +1,7 @@
 """Makes ``tests/golden/logprobs_smollm2.json``: log probabilities that ``transformers`` computes in fp32.
 
-For some cases of ``reference_smollm2.json``: those of all prompt tokens but the first and of the first greedy tokens, and
-at the place of each the five likeliest tokens with theirs, best first.
+For some cases of ``reference_smollm2.json``: those of all prompt tokens but the first and of the first greedy tokens,
+and at the place of each the five likeliest tokens with theirs, best first.
 
 Run once, after and as ``make_reference.py``.
 """

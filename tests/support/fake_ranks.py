@@ -19,7 +19,7 @@ from llmrt import wire
 from llmrt.cache.pages import PAGE_SIZE
 from llmrt.runner.options import RunnerOptions
 from llmrt.scheduler import plan as plans
-from llmrt.scheduler.plan import ExecutorInfo, StepPlan, StepResult
+from llmrt.scheduler.plan import ExecutorInfo, RowLogprobs, StepPlan, StepResult
 
 MASK = (1 << 64) - 1
 EMPTY = 0x9E3779B97F4A7C15
@@ -34,6 +34,24 @@ def extend(prefix: int, token: int) -> int:
 def next_token(prefix: int, seed: int, vocab_size: int) -> int:
     """The model of these tests."""
     return extend(extend(prefix, seed & 0xFFFF), 7) % vocab_size
+
+
+def logprobs(prefix: int, token: int, top: int) -> tuple[float, list[int], list[float]]:
+    """What these ranks report of a token behind a prefix: small whole numbers, which survive the wire."""
+    ids = [(prefix + rank) % 97 for rank in range(top)]
+    return float(-(extend(prefix, token) % 1000)), ids, [float(-(id + prefix % 50)) for id in ids]
+
+
+def report(row: int, top: int, prefixes: list[int], tokens: list[int]) -> RowLogprobs:
+    """Log probabilities of ``tokens``, each behind the prefix of the same place."""
+    values = [logprobs(prefix, token, top) for prefix, token in zip(prefixes, tokens, strict=True)]
+    return RowLogprobs(
+        row,
+        top,
+        wire.f32(value[0] for value in values),
+        wire.u32(id for value in values for id in value[1]),
+        wire.f32(each for value in values for each in value[2]),
+    )
 
 
 def answer(request: wire.Request, eos: set[int], vocab_size: int, max_model_len: int) -> list[int]:
@@ -61,6 +79,7 @@ class Slot:
 
     tokens: list[int]
     sampling: wire.Sampling
+    prompt_tokens: int
     prefixes: list[int] = field(default_factory=list)
     pages: list[int] = field(default_factory=list)
 
@@ -109,20 +128,28 @@ class FakeRanks:
         if self.fail_steps:
             self._fail()
         sampled = []
-        failed = []
+        result = StepResult(plan.step, b"")
         for row, (slot, begin, count, sample) in enumerate(zip(slots, begins, counts, plan.sample, strict=True)):
             state = self.slots[slot]
             if any((state.tokens[0], position) in self.overflows for position in range(begin, begin + count)):
-                failed.append(row)
+                result.failed.append(row)
             self._compute(slot, state, begin, begin + count)
+            end = min(begin + count, state.prompt_tokens - 1)
+            top = state.sampling.prompt_logprobs
+            if top is not None and begin < end:
+                targets = state.tokens[begin + 1 : end + 1]
+                result.prompt_logprobs.append(report(row, top, state.prefixes[begin:end], targets))
             assert bool(sample) == (begin + count == len(state.tokens)), "samples exactly where the tokens end"
             if sample:
                 token = next_token(state.prefixes[-1], state.sampling.seed or 0, self.info.vocab_size)
+                if state.sampling.logprobs is not None:
+                    result.logprobs.append(report(row, state.sampling.logprobs, state.prefixes[-1:], [token]))
                 state.tokens.append(token)
                 state.hash(token)
                 sampled.append(token)
         self.rows += len(slots)
-        self.results.append(StepResult(plan.step, wire.u32(sampled), failed))
+        result.tokens = wire.u32(sampled)
+        self.results.append(result)
 
     def _fail(self) -> None:
         self.fail_steps -= 1
@@ -137,7 +164,7 @@ class FakeRanks:
             assert start.sampling.seed is not None
             tokens = list(wire.u32s(start.tokens))
             assert 1 <= start.prompt_tokens <= len(tokens)
-            self.slots[start.slot] = Slot(tokens, start.sampling)
+            self.slots[start.slot] = Slot(tokens, start.sampling, start.prompt_tokens)
         for grant in plan.grants:
             pages = list(wire.u32s(grant.pages))
             assert all(0 < page < self.info.num_pages for page in pages)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +12,7 @@ from llmrt import wire
 from llmrt.cache.pages import PAGE_SIZE
 from llmrt.scheduler.plan import Executor, ExecutorInfo, StepPlan
 from llmrt.scheduler.scheduler import Scheduler
-from tests.support.fake_ranks import FakeRanks, answer
+from tests.support.fake_ranks import EMPTY, FakeRanks, answer, extend, report
 
 EOS = {3}
 VOCAB = 97
@@ -25,6 +27,9 @@ class Story:
     tokens: list[int] = field(default_factory=list)
     first: wire.First | None = None
     outcome: wire.Outcome | None = None
+    chosen: list[float] = field(default_factory=list)
+    top_ids: list[int] = field(default_factory=list)
+    prompt: wire.PromptLogprobs | None = None
 
 
 class Engine:
@@ -48,11 +53,13 @@ class Engine:
         return self.time
 
     def submit(self, prompt: list[int], id: int | None = None, output: wire.Output | None = None, priority: int = 0,
-               salt: str = "", **sampling: Any) -> int:  # fmt: skip
+               salt: str = "", deadline_ms: int | None = None, **sampling: Any) -> int:  # fmt: skip
         """Adds a request and returns its id."""
         id = id or self.next_id
         self.next_id = max(self.next_id, id) + 1
-        request = wire.Request(id, wire.u32(prompt), wire.Sampling(**sampling), output or wire.Output(), priority, salt)
+        request = wire.Request(
+            id, wire.u32(prompt), wire.Sampling(**sampling), output or wire.Output(), priority, salt, deadline_ms
+        )
         self.stories[id] = Story(request)
         assert self.scheduler.add(request)
         return id
@@ -68,8 +75,9 @@ class Engine:
             self.in_flight.popleft()
             self.read(self.scheduler.update(self.ranks.collect()))
             return True
-        self.read(self.scheduler.take_frame())
-        return plan is not None
+        frame = self.scheduler.take_frame()
+        self.read(frame)
+        return plan is not None or frame is not None
 
     def run(self, steps: int = 20_000, verify: bool = True) -> None:
         """Steps until everything has ended."""
@@ -102,12 +110,48 @@ class Engine:
             position += count
         for first in frame.first:
             story = self.stories[ids[first.row]]
-            assert story.first is None and len(story.tokens) == counts[first.row] > 0
+            assert story.first is None and len(story.tokens) == counts[first.row]
+            assert counts[first.row] > 0 or not story.request.sampling.max_tokens
             story.first = first
+        self._read_logprobs(frame, ids, counts)
         for finished in frame.finished:
             story = self.stories[ids[finished.row]]
             assert story.outcome is None, "finished twice"
             story.outcome = finished.outcome
+
+    def _read_logprobs(self, frame: wire.TokenFrame, ids: Sequence[int], counts: Sequence[int]) -> None:
+        for prompt in frame.prompt_logprobs:
+            story = self.stories[ids[prompt.row]]
+            assert story.prompt is None and len(story.tokens) == counts[prompt.row], "not with the first token"
+            story.prompt = prompt
+        if frame.logprobs is None:
+            return
+        tops = dict(zip(wire.u32s(frame.logprobs.rows), wire.u32s(frame.logprobs.top), strict=True))
+        chosen, top_ids = iter(wire.f32s(frame.logprobs.chosen)), iter(wire.u32s(frame.logprobs.top_ids))
+        for row, top in tops.items():
+            story = self.stories[ids[row]]
+            assert top == story.request.sampling.logprobs
+            story.chosen += itertools.islice(chosen, counts[row])
+            story.top_ids += itertools.islice(top_ids, counts[row] * top)
+
+    def check_logprobs(self, story: Story) -> None:
+        """Asserts that a request was told the log probabilities that it asked for, once each."""
+        sampling = story.request.sampling
+        tokens = [*wire.u32s(story.request.prompt), *story.tokens]
+        first = len(tokens) - len(story.tokens)
+        prefixes = [EMPTY]
+        for token in tokens:
+            prefixes.append(extend(prefixes[-1], token))
+        assert bool(story.chosen) == (sampling.logprobs is not None and bool(story.tokens))
+        if sampling.logprobs is not None:
+            expected = report(0, sampling.logprobs, prefixes[first:-1], story.tokens)
+            assert (wire.f32(story.chosen), wire.u32(story.top_ids)) == (expected.chosen, expected.top_ids)
+        assert (story.prompt is not None) == (sampling.prompt_logprobs is not None and story.first is not None)
+        if story.prompt is not None:
+            expected = report(0, story.prompt.top, prefixes[1:first], tokens[1:first])
+            assert (story.prompt.chosen, story.prompt.top_ids) == (expected.chosen, expected.top_ids)
+            assert story.prompt.top == sampling.prompt_logprobs
+            assert story.prompt.top_logprobs == expected.top_logprobs
 
     def expected(self, id: int) -> list[int]:
         """What the request generates alone."""
@@ -118,7 +162,11 @@ class Engine:
         story = self.stories[id]
         expected = self.expected(id)
         assert story.tokens == expected and story.outcome is not None
+        self.check_logprobs(story)
         sampling = story.request.sampling
+        if not sampling.max_tokens:
+            assert (story.outcome.reason, story.outcome.stop_token) == (wire.LENGTH, None)
+            return story
         stops = set(sampling.stop_token_ids) | (set() if sampling.ignore_eos else EOS)
         last = expected[-1]
         if last in stops and len(expected) > sampling.min_tokens:

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from llmrt import wire
 from llmrt.scheduler.policy import POLICIES
+from llmrt.scheduler.scheduler import TOO_LATE
 from tests.support.fake_ranks import FakeRanks
 from tests.support.scheduler_harness import VOCAB, Engine, Story
 
@@ -26,9 +27,13 @@ def requests(draw: st.DrawFn) -> dict[str, Any]:
     stem = draw(st.sampled_from(STEMS))
     length = draw(st.one_of(st.integers(0, 60), st.sampled_from([15, 16, 17, 31, 32, 33, 48, 64, 96, 120])))
     tail = draw(st.lists(st.integers(0, VOCAB - 1), max_size=3))
+    prompt_logprobs = draw(st.sampled_from([None, None, None, 0, 3]))
     return {
         "prompt": (stem[:length] + tail) or [5],
-        "max_tokens": draw(st.integers(1, 40)),
+        "max_tokens": draw(st.integers(1 if prompt_logprobs is None else 0, 40)),
+        "logprobs": draw(st.sampled_from([None, None, 0, 2])),
+        "prompt_logprobs": prompt_logprobs,
+        "deadline_ms": draw(st.sampled_from([None, None, None, 0, 1])),
         "min_tokens": draw(st.sampled_from([0, 0, 5])),
         "ignore_eos": draw(st.booleans()),
         "stop_token_ids": draw(st.sampled_from([[], [11, 12]])),
@@ -125,8 +130,10 @@ class Machine(RuleBasedStateMachine):
             assert story.outcome is not None
             if story.outcome.status == 400:
                 assert not story.tokens
-            elif id in self.cut_short and story.outcome.reason in ENDED:
+            elif (id in self.cut_short and story.outcome.reason in ENDED) or story.outcome == TOO_LATE:
                 assert story.tokens == self.engine.expected(id)[: len(story.tokens)]
+                self.engine.check_logprobs(story)
+                assert story.outcome != TOO_LATE or story.request.deadline_ms is not None
             else:
                 self.engine.check(id)
 
