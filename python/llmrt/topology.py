@@ -11,7 +11,6 @@ import fcntl
 import ipaddress
 import os
 import re
-import secrets
 import shutil
 import socket
 import stat
@@ -27,7 +26,6 @@ MAX_PATH = 100
 
 _NAME = re.compile(r"llmrt-(\d+)-[0-9a-f]{8}")
 _LOCK = "lock"
-_MAX_JSON = 16 << 20
 
 Endpoint = Annotated[str, msgspec.Meta(pattern=r"^(ipc|tcp|file)://.+$")]
 
@@ -167,34 +165,6 @@ def live_directories(base: Path | None = None) -> list[Path]:
     ]
 
 
-def descriptor_of(data: bytes) -> int:
-    """An inheritable descriptor from which a child reads ``data`` once; close it after the child has started.
-
-    Unlike a pipe it needs no writer that stays around and no room in a kernel buffer.
-    """
-    with tempfile.TemporaryFile() as file:
-        file.write(data)
-        file.seek(0)
-        descriptor = os.dup(file.fileno())
-    os.set_inheritable(descriptor, True)
-    return descriptor
-
-
-def read_from_fd(descriptor: int) -> bytes:
-    """Reads an inherited descriptor, a file or a pipe, to its end and closes it.
-
-    Raises :class:`TopologyError` when the descriptor is not open or says more than 16 MiB.
-    """
-    try:
-        with open(descriptor, "rb") as file:
-            data = file.read(_MAX_JSON + 1)
-    except OSError as error:
-        raise TopologyError(f"cannot read descriptor {descriptor}: {error.strerror}") from error
-    if len(data) > _MAX_JSON:
-        raise TopologyError(f"descriptor {descriptor} says more than {_MAX_JSON} bytes")
-    return data
-
-
 def _bases() -> list[Path]:
     """Where a runtime directory may lie, best first."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -204,7 +174,7 @@ def _bases() -> list[Path]:
 
 
 def _make_directory(base: Path | None) -> Path:
-    name = f"llmrt-{os.getpid()}-{secrets.token_hex(4)}"
+    name = f"llmrt-{os.getpid()}-{os.urandom(4).hex()}"
     # The longest name that a socket in it can have.
     room = len("/detokenizer.4095.tokens")
     for place in [base] if base is not None else _bases():

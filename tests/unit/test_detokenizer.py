@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from llmrt import link, model_source, topology, wire
 from llmrt._core import Tokenizer
 from llmrt.config import Config
+from llmrt.process.descriptor import descriptor_of
 from llmrt.supervisor import launch
 from llmrt.supervisor.children import Child
 
@@ -225,7 +226,7 @@ def test_what_keeps_it_from_serving_is_named(tmp_path: Path, change: dict[str, A
         "tokenizer": {"kind": "json", "path": "/nowhere/tokenizer.json"},
         **change,
     }
-    descriptor = topology.descriptor_of(json.dumps(config).encode())
+    descriptor = descriptor_of(json.dumps(config).encode())
     try:
         done = subprocess.run(
             [sys.executable, "-m", "llmrt.detokenizer", str(descriptor)],

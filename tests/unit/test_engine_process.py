@@ -17,6 +17,7 @@ import zmq
 
 from llmrt import link, topology, wire
 from llmrt.engine.config import EngineConfig
+from llmrt.process.descriptor import descriptor_of
 from llmrt.supervisor.children import Child
 from tests.support.fake_ranks import FAILS, KILLS, answer
 
@@ -335,7 +336,7 @@ def test_the_process_dies_with_its_parent(directory: Path, tmp_path: Path) -> No
 
 def test_a_child_of_nobody_ends_at_once() -> None:
     config = EngineConfig(topology.build(Path("/tmp")), parent=1 << 22)
-    descriptor = topology.descriptor_of(config.to_json())
+    descriptor = descriptor_of(config.to_json())
     done = subprocess.run(
         [sys.executable, "-m", "llmrt.engine.process", str(descriptor)],
         pass_fds=[descriptor],

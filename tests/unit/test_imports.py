@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "model_config": set(),
     "model_source": {"model_config", "_core"},
     "link": {"wire"},
-    "process": {"topology"},
+    "process": set(),
     "cache": set(),
     "scheduler": {"wire", "cache"},
     "attention": set(),

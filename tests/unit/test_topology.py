@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from llmrt import topology
+from llmrt.process.descriptor import descriptor_of, read_from_fd
 from llmrt.topology import RuntimeDirectory, Topology, TopologyError
 
 
@@ -156,10 +157,10 @@ def test_counts_are_checked(base: Path) -> None:
 
 def test_child_reads_the_table_from_a_descriptor(base: Path) -> None:
     built = topology.build(base, entries=4000)
-    descriptor = topology.descriptor_of(built.to_json())
+    descriptor = descriptor_of(built.to_json())
     code = (
-        "import sys; from llmrt import topology as t;"
-        "print(len(t.Topology.from_json(t.read_from_fd(int(sys.argv[1]))).entry))"
+        "import sys; from llmrt import topology as t; from llmrt.process.descriptor import read_from_fd;"
+        "print(len(t.Topology.from_json(read_from_fd(int(sys.argv[1]))).entry))"
     )
     command = [sys.executable, "-c", code, str(descriptor)]
     done = subprocess.run(command, pass_fds=[descriptor], capture_output=True, text=True, check=True)
@@ -171,6 +172,6 @@ def test_read_from_fd_takes_pipes_and_says_what_is_wrong() -> None:
     read, write = os.pipe()
     os.write(write, b"{}")
     os.close(write)
-    assert topology.read_from_fd(read) == b"{}"
-    with pytest.raises(TopologyError, match=str(read)):
-        topology.read_from_fd(read)
+    assert read_from_fd(read) == b"{}"
+    with pytest.raises(ValueError, match=str(read)):
+        read_from_fd(read)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from llmrt import topology
+from llmrt.process.descriptor import read_from_fd
 
 _PR_SET_PDEATHSIG = 1
 
@@ -34,4 +34,4 @@ def read_configuration(arguments: list[str]) -> bytes:
     """
     if len(arguments) != 1 or not arguments[0].isdecimal():
         sys.exit("this process is started by llmrt itself, with one argument: the descriptor of its configuration")
-    return topology.read_from_fd(int(arguments[0]))
+    return read_from_fd(int(arguments[0]))

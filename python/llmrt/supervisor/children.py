@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from llmrt import topology
+from llmrt.process.descriptor import descriptor_of
 
 KILL_AFTER = 5.0
 """Seconds that a child gets between SIGTERM and SIGKILL."""
@@ -39,7 +39,7 @@ class Child:
         self._configuration = configuration
         self._environment = environment
         self._inherited = inherited
-        descriptor = topology.descriptor_of(configuration)
+        descriptor = descriptor_of(configuration)
         try:
             # A session of its own: a terminal's interrupt reaches the supervisor alone, which decides.
             self.process = subprocess.Popen(
