@@ -61,7 +61,7 @@ test-python: build
 	@echo "== Python tests"
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-MATRIX ?= E1-h1 E1-h2c E3-h1 E3-h2c
+MATRIX ?= E1-h1 E1-h2c E1-tls E1-mtls E3-h1 E3-h2c E3-tls E3-mtls
 
 test-matrix: build
 	@for cell in $(MATRIX); do \

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 import httpx2
@@ -10,6 +9,7 @@ import openai
 import pytest
 from openai import OpenAI
 
+from support.cell import CELL
 from support.server import Server
 
 from .test_http import assert_openai_error
@@ -34,8 +34,8 @@ def test_routes_ask_for_the_key(locked: Server, route: str, token: str | None) -
 
 @pytest.mark.parametrize("token", ["Bearer ", "Bearer  ", "Bearer schlüssel", "Bearer 🔑"])
 def test_empty_and_non_ascii_tokens_are_401(locked: Server, token: str) -> None:
-    with socket.create_connection((locked.host, locked.port), 10) as raw:
-        head = f"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: {token}\r\n\r\n"
+    with CELL.connect(locked.host, locked.port) as raw:
+        head = f"GET /v1/models HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: {token}\r\n\r\n"
         raw.sendall(head.encode())
         answer = b"".join(iter(lambda: raw.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 401 ") and b"invalid_api_key" in answer

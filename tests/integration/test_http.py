@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from support.cell import CELL
 from support.server import Server
 
 from .conftest import MODEL
@@ -38,7 +39,18 @@ def test_curl_streams_a_sensible_sentence(server: Server, protocol: str) -> None
         "temperature": 0,
         "stream": True,
     }
-    command = ["curl", "-sN", protocol, "-w", "%{http_version} %{http_code}", "-H", "content-type: application/json"]
+    if CELL.secure:
+        protocol = protocol.removesuffix("-prior-knowledge")
+    command = [
+        "curl",
+        "-sN",
+        protocol,
+        *CELL.curl,
+        "-w",
+        "%{http_version} %{http_code}",
+        "-H",
+        "content-type: application/json",
+    ]
     done = subprocess.run(
         [*command, "-d", json.dumps(body), server.url + CHAT], capture_output=True, text=True, timeout=60, check=True
     )

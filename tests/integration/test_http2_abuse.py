@@ -33,7 +33,7 @@ BROKEN = (Closed, ConnectionError, TimeoutError)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with_server = Server(*MOCK)
+    with_server = Server(*MOCK, clear=True)
     yield with_server
     with_server.wait_idle()
     assert with_server.stop() == 0, with_server.log
@@ -272,7 +272,7 @@ def closed(stream: socket.socket, drip: bytes) -> bool:
 
 
 def test_a_connection_that_is_idle_or_old_is_told_to_go() -> None:
-    server = Server("--engine", "mock", "--keep-alive-timeout", "1.5", "--max-connection-age", "4")
+    server = Server("--engine", "mock", "--keep-alive-timeout", "1.5", "--max-connection-age", "4", clear=True)
     with FrameClient(server.host, server.port) as idle, FrameClient(server.host, server.port) as busy:
         began = time.monotonic()
         idle.alive()
@@ -291,7 +291,9 @@ def test_a_connection_that_is_idle_or_old_is_told_to_go() -> None:
 
 
 def test_a_client_that_answers_no_ping_is_gone() -> None:
-    server = Server("--engine", "mock", "--http2-keep-alive-interval", "1", "--http2-keep-alive-timeout", "1")
+    server = Server(
+        "--engine", "mock", "--http2-keep-alive-interval", "1", "--http2-keep-alive-timeout", "1", clear=True
+    )
     with FrameClient(server.host, server.port) as client:
         client.alive()
         client.until(lambda frame: isinstance(frame, PingFrame) and "ACK" not in frame.flags)

@@ -30,7 +30,7 @@ def server(path: Path) -> Iterator[Server]:
     # What a killed server has left does not keep the next from starting.
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
-    with_server = Server(*MOCK, "--uds", str(path), "--uds-mode", "660")
+    with_server = Server(*MOCK, "--uds", str(path), "--uds-mode", "660", clear=True)
     yield with_server
     assert with_server.stop() == 0, with_server.log
     assert not path.exists()
@@ -88,10 +88,10 @@ def test_what_is_in_the_way_is_left_alone(server: Server, path: Path, tmp_path: 
 
 def test_a_killed_server_is_followed_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "llmrt.sock"
-    first = Server(*MOCK, "--uds", str(path))
+    first = Server(*MOCK, "--uds", str(path), clear=True)
     first.stop(signal.SIGKILL)
     assert path.exists()
-    second = Server(*MOCK, "--uds", str(path))
+    second = Server(*MOCK, "--uds", str(path), clear=True)
     assert second.get("/health").status_code == 200
     assert second.stop() == 0, second.log
     assert not path.exists()

@@ -28,7 +28,7 @@ def clients(server: Server) -> Iterator[httpx2.Client]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """A server as it is by default."""
-    with_server = Server(*MOCK)
+    with_server = Server(*MOCK, clear=True)
     yield with_server
     assert with_server.stop() == 0, with_server.log
 
@@ -38,7 +38,7 @@ def open_server() -> Iterator[Server]:
     """A server that lets one page in, and two more hosts, behind a proxy and a key."""
     flags = ["--allowed-origins", f'["{PAGE}"]', "--allowed-hosts", "api.example, *.lan.example"]
     key = {"authorization": "Bearer sesame"}
-    with_server = Server(*MOCK, *flags, "--root-path", "/llm/", "--api-key", "sesame", headers=key)
+    with_server = Server(*MOCK, *flags, "--root-path", "/llm/", "--api-key", "sesame", headers=key, clear=True)
     yield with_server
     assert with_server.stop() == 0, with_server.log
 
@@ -59,7 +59,7 @@ def test_allowed_hosts_are_served(open_server: Server) -> None:
 
 
 def test_on_other_addresses_every_host_is_served() -> None:
-    server = Server(*MOCK, "--host", "0.0.0.0")
+    server = Server(*MOCK, "--host", "0.0.0.0", clear=True)
     assert httpx2.get(f"{server.url}/health", headers={"host": "any.example"}).status_code == 200
     assert server.stop() == 0, server.log
 
@@ -148,7 +148,7 @@ def test_an_upgrade_to_h2c_is_answered_over_http1_with_its_body(server: Server) 
 
 
 def test_http2_can_be_left_out() -> None:
-    server = Server(*MOCK, "--no-http2")
+    server = Server(*MOCK, "--no-http2", clear=True)
     assert server.get("/health").http_version == "HTTP/1.1"
     with httpx2.Client(http1=False, http2=True) as client, pytest.raises(httpx2.RemoteProtocolError):
         client.get(f"{server.url}/health")

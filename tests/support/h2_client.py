@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 from typing import Any
 
 import h2.config
 import h2.connection
 import h2.events
+
+from support.cell import CELL
 
 GOAWAY = 7
 """Type of the frame (RFC 9113, section 6.8)."""
@@ -19,7 +20,7 @@ class H2Client:
 
     def __init__(self, host: str, port: int, timeout: float = 60.0) -> None:
         self.authority = f"{host}:{port}"
-        self.socket = socket.create_connection((host, port), timeout)
+        self.socket = CELL.connect(host, port, "h2", timeout=timeout)
         self.connection = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self.connection.initiate_connection()
         self._received = b""

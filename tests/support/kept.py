@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from support.cell import CELL
 from support.h2_client import H2Client
 from support.server import Server
 
@@ -24,7 +25,7 @@ class Answer(NamedTuple):
 class _Http1:
     def __init__(self, server: Server) -> None:
         self.connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
-        self.connection.connect()
+        self.connection.sock = CELL.connect(server.host, server.port)
         # Another socket than this one would hide that it was closed.
         self.connection.auto_open = 0
 

@@ -35,7 +35,7 @@ def wait_for(condition: Callable[[], Any], what: str, timeout: float = 30.0) -> 
 class Server:
     """``llmrt-serve`` on a free port of the loopback interface, or on a Unix socket where ``flags`` name one.
 
-    Who asks it over TLS does so with ``context``.
+    It speaks the protocol of the cell, but for one that is to be ``clear`` or asked with a ``context`` of its own.
     """
 
     def __init__(
@@ -45,14 +45,16 @@ class Server:
         command: list[str] | None = None,
         headers: dict[str, str] | None = None,
         context: ssl.SSLContext | None = None,
+        clear: bool = False,
     ) -> None:
         self.headers = headers or {}
-        self.context = context
+        cells_own = CELL.secure and context is None and not clear
+        self.context = CELL.context() if cells_own else context
         self.log_path = Path(tempfile.mkstemp(prefix="llmrt-test-", suffix=".log")[1])
         command = command or [sys.executable, "-m", "llmrt.cli.serve"]
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, "--port", "0", *CELL.flags, *flags],
+                [*command, "--port", "0", *CELL.flags, *(CELL.tls_flags if cells_own else []), *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -61,8 +63,8 @@ class Server:
         try:
             host, port, self.path = wait_for(self._address, "the listening line", START_TIMEOUT)
             self.host, self.port = host or "localhost", int(port or 0)
-            scheme = "http" if context is None else "https"
-            self.url = f"{scheme}://{self.host}:{self.port}" if self.path is None else "http://localhost"
+            scheme = "http" if self.context is None else "https"
+            self.url = f"{scheme}://{self.host}:{self.port}" if self.path is None else f"{scheme}://localhost"
             wait_for(self._ready, "/ready", START_TIMEOUT)
         except BaseException:
             self.stop()

@@ -11,7 +11,7 @@ from support.server import Server
 @pytest.fixture(scope="package")
 def server() -> Iterator[Server]:
     """One server for all frames; whatever a client has sent, the next one is answered."""
-    with_server = Server("--engine", "mock", "--mock-step-ms", "1", "--http2-max-concurrent-streams", "64")
+    with_server = Server("--engine", "mock", "--mock-step-ms", "1", "--http2-max-concurrent-streams", "64", clear=True)
     yield with_server
     assert with_server.stop() == 0, with_server.log
 

@@ -392,7 +392,7 @@ def test_6_9_1_the_window_of_the_connection_holds_for_all_streams(connect) -> No
 
 
 def test_6_9_1_a_client_that_sends_more_than_its_window_is_stopped() -> None:
-    server = Server("--engine", "mock", "--http2-initial-stream-window-size", "1000")
+    server = Server("--engine", "mock", "--http2-initial-stream-window-size", "1000", clear=True)
     with FrameClient(server.host, server.port) as client:
         client.alive()
         client.send(client.headers(1, client.post("/tokenize"), end=False))
