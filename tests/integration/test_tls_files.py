@@ -77,6 +77,17 @@ def test_a_new_pair_is_taken_without_dropping_a_connection(
     assert "certificates reloaded" in server.log
 
 
+def test_every_worker_takes_the_new_pair(authority: Authority, pair: Pair) -> None:
+    server = Server(*MOCK, "--entry-workers", "2", *pair.flags(), context=authority.context())
+    renewed = authority.pair("renewed")
+    wanted = der(renewed)
+    replace(pair, renewed)
+    server.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: server.log.count("certificates reloaded") == 2, "both workers")
+    assert {shown(server, authority) for _ in range(12)} == {wanted}
+    assert server.stop() == 0, server.log
+
+
 def test_a_bad_pair_is_refused_and_the_old_one_stays(server: Server, authority: Authority, pair: Pair) -> None:
     good = der(pair)
     other = authority.pair("other")
