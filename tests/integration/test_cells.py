@@ -12,7 +12,7 @@ import pytest
 from support.cell import CELL, VARIABLE, Cell
 
 HERE = Path(__file__).parent
-FILES = ("test_http.py", "test_openai_client.py", "test_stream_equals_unary.py")
+FILES = ("test_http.py", "test_openai_client.py")
 
 
 @pytest.mark.skipif(VARIABLE in os.environ, reason="this is a cell already")

@@ -153,6 +153,8 @@ impl Connections {
                 served.await;
                 drop((counted, slot));
             }));
+            // A burst is for all workers that share the listener: this one first serves what it has taken.
+            tokio::task::yield_now().await;
         }
     }
 
