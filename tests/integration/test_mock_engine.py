@@ -101,6 +101,13 @@ def test_many_streams_at_once_end_whole(server: Server) -> None:
     assert server.wait_idle()["llmrt_num_requests_running"] == 0
 
 
+def test_one_worker_alone_shows_its_counts_as_those_of_several_do(server: Server) -> None:
+    complete(server, max_tokens=3)
+    now = server.wait_idle()
+    assert now["llmrt_worker_generation_tokens_total"] == now["llmrt_generation_tokens_total"] >= 3
+    assert "llmrt_worker_num_requests_running" not in now
+
+
 def test_leaving_frees_the_place(server: Server) -> None:
     with (
         httpx2.Client(base_url=server.url, timeout=60) as client,
