@@ -95,7 +95,8 @@ class Parts:
             self.entry = self.workers = self._entry_workers(listener)
             ending.callback(self.workers.close)
         ending.callback(self._end_entry)
-        while self.workers is not None and not self.workers.up():
+        # A core that has ended meanwhile is dealt with as one that ends later.
+        while self.workers is not None and not self.workers.up() and not any(each.ended() for each in self.children):
             self.wait()
 
     def _entry_workers(self, listener: socket.socket) -> EntryWorkers:
