@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from llmrt.config import ConfigError
-    from llmrt.llm import LLM, AsyncLLM, RequestError, RequestOutput, SamplingParams
+    from llmrt.llm import LLM, AsyncLLM, CompletionOutput, Logprob, RequestError, RequestOutput, SamplingParams
     from llmrt.model_config import ModelError
     from llmrt.supervisor.errors import StartError
 
@@ -15,7 +15,9 @@ __version__ = "0.1.0"
 __all__ = [
     "LLM",
     "AsyncLLM",
+    "CompletionOutput",
     "ConfigError",
+    "Logprob",
     "ModelError",
     "RequestError",
     "RequestOutput",

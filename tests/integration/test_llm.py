@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 import llmrt
-from llmrt import LLM, AsyncLLM, RequestError, RequestOutput, SamplingParams
+from llmrt import LLM, AsyncLLM, CompletionOutput, RequestError, SamplingParams
 from support.server import Server, wait_for
 
 pytestmark = pytest.mark.timeout(90)
@@ -81,7 +81,9 @@ def test_token_ids_and_stops(llm: LLM) -> None:
     ids = [504, 3575, 282, 4649, 314]
     stopping = SamplingParams(temperature=0, max_tokens=12, stop=["Paris"])
     by_ids = llm.generate([ids, ids], [stopping, GREEDY], use_tqdm=False)
-    assert by_ids[1] == RequestOutput(by_ids[1].text, "length", None, 5, 12, by_ids[1].cached_tokens)
+    assert by_ids[1].prompt_token_ids == ids and len(by_ids[1].token_ids) == 12
+    assert by_ids[1].outputs == [CompletionOutput(0, by_ids[1].text, by_ids[1].token_ids, None, "length", None)]
+    assert (by_ids[1].finished, by_ids[1].prompt_tokens, by_ids[1].completion_tokens) == (True, 5, 12)
     [stopped] = llm.generate(CAPITAL, stopping, use_tqdm=False)
     assert (stopped.text, stopped.finish_reason, stopped.stop_reason) == (" ", "stop", "Paris")
     assert llm.generate(ids, GREEDY, use_tqdm=False)[0].text == by_ids[1].text

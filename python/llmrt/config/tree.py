@@ -80,6 +80,9 @@ class EntryOptions:
         0, "threads per entry worker that tokenize and render templates (0: from the CPU quota)", between=(0, 256)
     )
     max_num_queued_reqs: int = option(1024, "requests that may wait; more get 429", between=(1, 1 << 20))
+    max_choices: int = option(
+        128, "most answers to one request, n for each of its prompts; more get 400", between=(1, 1 << 16)
+    )
     max_body_mb: int = option(16, "largest request body, MiB; larger ones get 413", between=(1, 1024))
     max_bodies_mb: int = option(
         256, "request bodies held at once, MiB, at least one of the largest; more get 429", between=(1, 1 << 20)

@@ -4,9 +4,10 @@
 what comes back; :class:`LLM` and :class:`AsyncLLM` drive both.
 """
 
-from llmrt.llm.answer import RequestError, RequestOutput
+from llmrt.llm.answer import CompletionOutput, RequestError, RequestOutput
 from llmrt.llm.blocking import LLM
 from llmrt.llm.concurrent import AsyncLLM
+from llmrt.llm.logprobs import Logprob
 from llmrt.llm.params import SamplingParams
 
-__all__ = ["LLM", "AsyncLLM", "RequestError", "RequestOutput", "SamplingParams"]
+__all__ = ["LLM", "AsyncLLM", "CompletionOutput", "Logprob", "RequestError", "RequestOutput", "SamplingParams"]

@@ -66,10 +66,14 @@ class LLM:
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[str]:
         """The answer to one prompt, a text, token ids or a conversation, in the pieces in which it comes.
 
-        Starts with the first piece that is asked for. Closing the iterator cancels the request.
+        Starts with the first piece that is asked for. Closing the iterator cancels the request. Raises
+        :class:`ValueError` for ``n`` above 1: pieces do not say to which answer they belong.
         """
         # A generator of its own, which keeps this object alive as long as the answer is read.
-        yield from calls.deltas(self._engine, body.request(prompt, sampling_params, stream=True))
+        request = body.request(prompt, sampling_params, stream=True)
+        if request.choices > 1:
+            raise ValueError("a stream is one answer: leave n out, or use generate() or AsyncLLM")
+        yield from calls.deltas(self._engine, request)
 
     def close(self) -> None:
         """Ends the processes. Requests that are open in other threads fail; so do later ones."""

@@ -23,11 +23,14 @@ class Request:
 
     path: str
     body: bytes
+    choices: int = 1
+    """How many answers it asks for."""
 
 
 def request(prompt: Prompt, params: SamplingParams | None, stream: bool = False) -> Request:
     """The request for one prompt. Raises :class:`TypeError` for a prompt of another kind."""
     fields: dict[str, Any] = {} if params is None else params.fields()
+    fields.update(return_token_ids=True, return_tokens_as_token_ids=True)
     if stream:
         fields.update(stream=True, stream_options={"include_usage": True})
     path = "/v1/completions"
@@ -36,9 +39,11 @@ def request(prompt: Prompt, params: SamplingParams | None, stream: bool = False)
     elif isinstance(prompt, Sequence) and not isinstance(prompt, bytes) and _all(prompt, Mapping):
         path = "/v1/chat/completions"
         fields["messages"] = [dict(message) for message in prompt if isinstance(message, Mapping)]
+        if (logprobs := fields.pop("logprobs", None)) is not None:
+            fields.update(logprobs=True, top_logprobs=logprobs)
     else:
         fields["prompt"] = _token_ids(prompt)
-    return Request(path, json.dumps(fields).encode())
+    return Request(path, json.dumps(fields).encode(), fields.get("n", 1))
 
 
 def prompts(given: str | Sequence[Any]) -> list[Any]:

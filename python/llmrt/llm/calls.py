@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import select
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -24,33 +23,39 @@ def wait_for_news(client: Client) -> list[int]:
 
 
 def all_of(engine: Engine, requests: Iterable[Request]) -> Iterator[tuple[int, RequestOutput]]:
-    """Answers with the numbers of their requests, as they end; a bounded number of requests is open at once.
+    """Answers with the numbers of their requests, as they end; a bounded number of answers is under way at once.
 
     Raises :class:`~llmrt.llm.answer.RequestError` for the first that fails. Then, and when the iterator is closed, the
     others are cancelled.
     """
     client = engine.client()
     numbered = enumerate(requests)
-    under_way: dict[int, tuple[int, Response, list[bytes]]] = {}
+    following = next(numbered, None)
+    under_way: dict[int, tuple[int, Response, list[bytes], int]] = {}
+    choices = 0
     try:
         while True:
-            for number, request in itertools.islice(numbered, engine.concurrency - len(under_way)):
+            while following and (not under_way or choices + following[1].choices <= engine.concurrency):
+                number, request = following
                 response = client.request("POST", request.path, request.body)
-                under_way[response.key] = (number, response, [])
+                under_way[response.key] = (number, response, [], request.choices)
+                choices += request.choices
+                following = next(numbered, None)
             if not under_way:
                 return
             for key in wait_for_news(client):
                 if key not in under_way:
                     continue
-                number, response, pieces = under_way[key]
+                number, response, pieces, its_choices = under_way[key]
                 pieces.append(response.take())
                 if response.ended:
                     del under_way[key]
+                    choices -= its_choices
                     if response.status is None:
                         raise engine.lost()
                     yield number, whole(response.status, b"".join(pieces))
     finally:
-        for _, response, _ in under_way.values():
+        for _, response, *_ in under_way.values():
             response.close()
 
 

@@ -36,23 +36,23 @@ class AsyncLLM:
     async def generate(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
     ) -> AsyncGenerator[RequestOutput, None]:
-        """The answer to one prompt, a text, token ids or a conversation, each time with all of its text so far.
+        """The answers to one prompt, a text, token ids or a conversation, each time with all of their text so far.
 
-        The last one has the ``finish_reason`` and the counts. Cancelling the task or closing the generator cancels the
+        The last one is ``finished`` and has the counts. Cancelling the task or closing the generator cancels the
         request. Raises :class:`~llmrt.llm.answer.RequestError` when it is refused or fails.
         """
         request = body.request(prompt, sampling_params, stream=True)
         news = self._of_this_loop()
         response = news.client.request("POST", request.path, request.body)
-        growing = Growing()
+        growing = Growing(request.choices)
         try:
             with news.of(response.key) as arrived:
                 while not growing.done:
                     await arrived.wait()
                     arrived.clear()
                     text = take(self._engine, response, growing)
-                    if text and growing.output.finish_reason is None:
-                        yield growing.output
+                    if text and not (output := growing.output).finished:
+                        yield output
             yield growing.output
         finally:
             response.close()

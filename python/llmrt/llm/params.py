@@ -50,6 +50,16 @@ class SamplingParams:
     """Above 0; divides the logits of tokens that prompt or answer have already."""
     logit_bias: Mapping[int, float] | None = None
     """Token id to what is added to its logit, -100 to 100; up to 1,024 entries."""
+    n: int | None = None
+    """Answers to each prompt; above 1 not with ``temperature`` 0."""
+    logprobs: int | None = None
+    """How many of the likeliest tokens are told with each token of the answer, 0 to 20."""
+    prompt_logprobs: int | None = None
+    """The same for the prompt's tokens."""
+    allowed_token_ids: Sequence[int] | None = None
+    """The only tokens that the answer may have."""
+    bad_words: Sequence[str] | None = None
+    """Texts that the answer never has as whole tokens, with or without a space before them; up to 128."""
 
     def __post_init__(self) -> None:
         from llmrt._core import check_sampling

@@ -212,11 +212,13 @@ def entry_config(
         },
         "tokenizer_threads": config.entry.tokenizer_threads or math.ceil(cpus.available() / workers),
         "api_keys": [] if config.entry.api_key is None else [config.entry.api_key],
+        "priorities": config.scheduler.schedule_policy == "priority",
         "limits": {
             "max_body_bytes": config.entry.max_body_mb * MIB,
             "max_bodies_bytes": bodies,
             "max_connections": math.ceil(config.entry.max_connections / workers),
             "max_requests": config.scheduler.max_num_seqs + config.entry.max_num_queued_reqs,
+            "max_choices": config.entry.max_choices,
             "keep_alive_timeout_s": config.entry.keep_alive_timeout,
             "max_connection_age_s": config.entry.max_connection_age,
             "max_concurrent_streams": config.http.http2_max_concurrent_streams,

@@ -38,6 +38,9 @@ pub struct EntryConfig {
     /// Bearer tokens that open every route; none: no key is asked for.
     #[serde(default)]
     pub api_keys: Vec<String>,
+    /// Whether the scheduler runs requests in the order of their priorities.
+    #[serde(default)]
+    pub priorities: bool,
     #[serde(default)]
     pub limits: Limits,
     #[serde(default)]
@@ -117,6 +120,8 @@ pub struct Limits {
     pub max_connections: usize,
     /// Generations admitted at once, running or queued; more get 429.
     pub max_requests: u32,
+    /// Answers to one request at most, and no more than `max_requests`: `n` for each of its prompts.
+    pub max_choices: u32,
     /// Size of a request's header fields, bytes.
     pub max_header_bytes: u32,
     /// Number of a request's header fields.
@@ -148,6 +153,7 @@ impl Default for Limits {
             body_timeout_s: 30.0,
             max_connections: 8192,
             max_requests: 1088,
+            max_choices: 128,
             max_header_bytes: 16 << 10,
             max_headers: 100,
             header_timeout_s: 10.0,
@@ -246,6 +252,7 @@ impl EntryConfig {
                 "limits.max_requests",
                 "at least 1",
             ),
+            (limits.max_choices >= 1, "limits.max_choices", "at least 1"),
             (limits.max_headers >= 1, "limits.max_headers", "at least 1"),
             (
                 limits.response_buffer_bytes >= 1024,

@@ -8,7 +8,7 @@ use llmrt_text::pool::{PoolError, PoolOptions, TokenizerPool};
 use llmrt_text::{Tokenizer, TokenizerError};
 use serde_json::Value;
 
-use crate::api::{ApiError, text_exceeds_context};
+use crate::api::{ApiError, Prompt, Prompting, text_exceeds_context};
 use crate::config::EntryConfig;
 use crate::http::Held;
 
@@ -68,7 +68,7 @@ impl Prompts {
         short + long
     }
 
-    /// Token ids of a conversation; `open` ends it with the head of an answer.
+    /// The prompt that a conversation makes.
     ///
     /// # Errors
     /// 400 when the template refuses the messages or there is none, and when their text is longer than any `context`
@@ -76,7 +76,7 @@ impl Prompts {
     pub async fn chat(
         &self,
         messages: Held<Vec<Value>>,
-        open: bool,
+        prompting: Prompting,
         context: u32,
     ) -> Result<Held<Vec<u32>>, ApiError> {
         let Some(template) = self.template.clone() else {
@@ -84,37 +84,134 @@ impl Prompts {
             return Err(ApiError::invalid(message).param("messages"));
         };
         let options = RenderOptions {
-            add_generation_prompt: open,
-            ..RenderOptions::default()
+            add_generation_prompt: prompting.add_generation_prompt(),
+            continue_final_message: prompting.continue_final_message,
+            kwargs: prompting.kwargs,
         };
+        let special = prompting.add_special_tokens;
         let size = messages.body_len();
         self.run(size, messages, move |tokenizer, messages| {
             let prompt = template
                 .render(&Value::Array(messages), &options)
                 .map_err(refused)?;
             check_length(tokenizer, &prompt, context, "messages")?;
-            // Templates write special tokens themselves.
-            tokenizer.encode(&prompt, false).map_err(broken)
+            tokenizer.encode(&prompt, special).map_err(broken)
         })
         .await
     }
 
-    /// Token ids of a text; `special` adds what the tokenizer puts around one.
+    /// The tokenizer behind all of this.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        self.pool.tokenizer()
+    }
+
+    /// Token ids of prompts; `special` adds what the tokenizer puts around a text.
     ///
     /// # Errors
-    /// 400 when it is longer than any `context` tokens, 429 when too many prompts wait.
-    pub async fn text(
+    /// 400 when one is longer than any `context` tokens, 429 when too many prompts wait.
+    pub async fn tokens(
         &self,
-        text: Held<String>,
+        prompts: Held<Vec<Prompt>>,
         special: bool,
         context: u32,
-    ) -> Result<Held<Vec<u32>>, ApiError> {
-        check_length(self.pool.tokenizer(), &text.value, context, "prompt")?;
-        let size = text.value.len();
-        self.run(size, text, move |tokenizer, text| {
-            tokenizer.encode(&text, special).map_err(broken)
+    ) -> Result<Held<Vec<Vec<u32>>>, ApiError> {
+        let mut size = 0;
+        for prompt in &prompts.value {
+            if let Prompt::Text(text) = prompt {
+                check_length(self.pool.tokenizer(), text, context, "prompt")?;
+                size += text.len();
+            }
+        }
+        let all = move |tokenizer: &Tokenizer, prompts: Vec<Prompt>| {
+            let tokens = |prompt| match prompt {
+                Prompt::Text(text) => tokenizer.encode(&text, special).map_err(broken),
+                Prompt::Tokens(tokens) => Ok(tokens),
+            };
+            prompts.into_iter().map(tokens).collect()
+        };
+        if size == 0 {
+            return prompts.try_map(|prompts| all(self.pool.tokenizer(), prompts));
+        }
+        self.run(size, prompts, all).await
+    }
+
+    /// Token sequences of words that must not come: as they stand at the beginning of a text, and behind a space.
+    ///
+    /// # Errors
+    /// 429 when too many jobs wait.
+    pub async fn words(&self, words: Vec<String>) -> Result<Vec<Vec<u32>>, ApiError> {
+        let size = words.iter().map(String::len).sum();
+        self.on_threads(size, move |tokenizer| {
+            let mut sequences = Vec::with_capacity(2 * words.len());
+            for word in &words {
+                let word = word.trim_start();
+                for text in [word.to_owned(), format!(" {word}")] {
+                    let tokens = tokenizer.encode(&text, false).map_err(broken)?;
+                    if !tokens.is_empty() && !sequences.contains(&tokens) {
+                        sequences.push(tokens);
+                    }
+                }
+            }
+            Ok(sequences)
         })
         .await
+    }
+
+    /// Makes the tokenizer's table of tokens, unless it is there: that takes longer than an I/O thread may.
+    ///
+    /// # Errors
+    /// 429 when too many jobs wait.
+    pub async fn prepare_decoder(&self) -> Result<(), ApiError> {
+        if self.tokenizer().has_decoder() {
+            return Ok(());
+        }
+        let prepare = |tokenizer: &Tokenizer| {
+            tokenizer.decoder();
+            Ok(())
+        };
+        self.on_threads(0, prepare).await
+    }
+
+    /// Each token as the vocabulary spells it; empty for an id without a token.
+    ///
+    /// # Errors
+    /// 429 when too many jobs wait.
+    pub async fn spelled(
+        &self,
+        ids: Held<Vec<u32>>,
+    ) -> Result<Held<(Vec<u32>, Vec<String>)>, ApiError> {
+        let size = ids.value.len() * BYTES_PER_TOKEN;
+        self.run(size, ids, |tokenizer, ids| {
+            let spell = |&id: &u32| tokenizer.id_to_token(id).unwrap_or_default();
+            let spelled = ids.iter().map(spell).collect();
+            Ok((ids, spelled))
+        })
+        .await
+    }
+
+    /// The text that a prompt's tokens stand for, special ones included.
+    ///
+    /// # Errors
+    /// 429 when too many jobs wait.
+    pub async fn text(&self, ids: Vec<u32>) -> Result<String, ApiError> {
+        let size = ids.len() * BYTES_PER_TOKEN;
+        let decode = move |tokenizer: &Tokenizer| tokenizer.decode(&ids, false).map_err(broken);
+        self.on_threads(size, decode).await
+    }
+
+    /// Does work that makes JSON of about `size` bytes: at once when that is quick, else where prompts are made.
+    ///
+    /// # Errors
+    /// 429 when too many jobs wait.
+    pub async fn write<R: Send + 'static>(
+        &self,
+        size: usize,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, ApiError> {
+        if size < INLINE {
+            return Ok(work());
+        }
+        self.on_threads(size, |_| Ok(work())).await
     }
 
     /// Text of token ids, special ones included.
@@ -152,7 +249,17 @@ impl Prompts {
         input: Held<T>,
         job: impl FnOnce(&Tokenizer, T) -> Result<R, ApiError> + Send + 'static,
     ) -> Result<Held<R>, ApiError> {
-        let job = move |tokenizer: &Tokenizer| input.try_map(|value| job(tokenizer, value));
+        self.on_threads(size, move |tokenizer| {
+            input.try_map(|value| job(tokenizer, value))
+        })
+        .await
+    }
+
+    async fn on_threads<R: Send + 'static>(
+        &self,
+        size: usize,
+        job: impl FnOnce(&Tokenizer) -> Result<R, ApiError> + Send + 'static,
+    ) -> Result<R, ApiError> {
         let queued = self.pool.submit(size, job).map_err(no_result)?;
         queued.await.map_err(no_result)?
     }

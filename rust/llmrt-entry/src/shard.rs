@@ -98,6 +98,8 @@ impl Shard {
             api_limits: RefCell::new(Arc::new(api::Limits {
                 max_model_len: config.model.max_model_len,
                 vocab_size: config.model.vocab_size,
+                max_choices: config.limits.max_choices.min(config.limits.max_requests),
+                priorities: config.priorities,
                 defaults: config.model.defaults.clone(),
             })),
             bodies: BodyBudget::new(config.limits.max_bodies_bytes),

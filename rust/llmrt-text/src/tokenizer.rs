@@ -1,12 +1,12 @@
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use llmrt_gguf::{GgufError, GgufFile};
 use thiserror::Error;
 
-use crate::{extent, from_gguf};
+use crate::{decode::TokenDecoder, extent, from_gguf};
 
 /// Why a tokenizer could not be loaded or used.
 #[derive(Debug, Error)]
@@ -57,6 +57,7 @@ struct Shared {
     special: Vec<u32>,
     vocab_size: u32,
     bytes_per_token: usize,
+    decoder: OnceLock<TokenDecoder>,
 }
 
 /// Words whose tokens each thread remembers. A word of 255 letters takes some 8 KiB: 16 MiB per thread at most, where
@@ -122,6 +123,7 @@ impl Tokenizer {
             affixes,
             special,
             vocab_size: highest.map_or(0, |id| id.saturating_add(1)),
+            decoder: OnceLock::new(),
         }))
     }
 
@@ -178,6 +180,19 @@ impl Tokenizer {
     /// Ids of all special tokens, in ascending order.
     pub fn special_ids(&self) -> &[u32] {
         &self.0.special
+    }
+
+    /// The incremental decoder; made when it is first asked for, which takes some ten milliseconds.
+    pub fn decoder(&self) -> &TokenDecoder {
+        let inner = &self.0.inner;
+        self.0
+            .decoder
+            .get_or_init(|| TokenDecoder::new(inner.clone()))
+    }
+
+    /// Whether the incremental decoder is there already.
+    pub fn has_decoder(&self) -> bool {
+        self.0.decoder.get().is_some()
     }
 
     /// The underlying tokenizer, for the incremental decoder.

@@ -1,10 +1,11 @@
 //! `POST /v1/completions`.
 
+use std::borrow::Cow;
+
 use super::error::ApiError;
 use super::field;
 use super::json::{Json, parse_object};
 use super::options::Options;
-use super::sampling::context_exceeded;
 use super::{Endpoint, Limits};
 
 /// What is to be continued.
@@ -15,10 +16,21 @@ pub enum Prompt {
     Tokens(Vec<u32>),
 }
 
+impl Prompt {
+    /// Its text, if it came as one.
+    pub fn text(&self) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(text.clone()),
+            Self::Tokens(_) => None,
+        }
+    }
+}
+
 /// A checked completion request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompletionRequest {
-    pub prompt: Prompt,
+    /// At least one, and with [`super::details::Details::n`] answers to each not too many.
+    pub prompts: Vec<Prompt>,
     pub options: Options,
 }
 
@@ -29,60 +41,78 @@ impl CompletionRequest {
     /// 400 that names the field at fault.
     pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ApiError> {
         let mut options = Options::new(Endpoint::Completions, limits);
-        let mut prompt = None;
+        let mut prompts = None;
         for (name, value) in parse_object(body)? {
             match name.as_ref() {
-                "prompt" if value != Json::Null => prompt = Some(read_prompt(value, limits)?),
+                "prompt" if value != Json::Null => prompts = Some(read_prompts(value, limits)?),
                 _ => options.take(&name, value, limits)?,
             }
         }
         options.check()?;
-        let prompt = prompt.ok_or_else(|| field::invalid(&"prompt", "is required"))?;
-        Ok(Self { prompt, options })
+        let prompts = prompts.ok_or_else(|| field::invalid(&"prompt", "is required"))?;
+        let (count, n) = (prompts.len(), options.details.n);
+        if count as u64 * u64::from(n) > u64::from(limits.max_choices) {
+            let most = limits.max_choices;
+            let reason = format_args!(
+                "asks for {count} times {n} answers; at most {most} are allowed in one request"
+            );
+            return Err(field::invalid(&"prompt", reason));
+        }
+        Ok(Self { prompts, options })
     }
 }
 
-/// Reads a string, a list of token ids, or a list of one such prompt.
-fn read_prompt(value: Json, limits: &Limits) -> Result<Prompt, ApiError> {
+/// Reads a prompt or a list of prompts; a prompt is a string or a list of token ids.
+fn read_prompts(value: Json, limits: &Limits) -> Result<Vec<Prompt>, ApiError> {
     match value {
-        Json::String(text) if text.is_empty() => Err(field::invalid(
-            &"prompt",
-            "is empty; there is nothing to continue",
-        )),
-        Json::String(text) => Ok(Prompt::Text(text.into_owned())),
+        Json::String(text) => Ok(vec![read_text("prompt", text)?]),
         Json::Array(items) => match items.first() {
-            None => Err(field::invalid(
-                &"prompt",
-                "is empty; there is nothing to continue",
-            )),
-            Some(Json::String(_) | Json::Array(_)) => read_batch(items, limits),
-            Some(_) => read_tokens(items, limits),
+            None => Err(empty("prompt")),
+            Some(Json::String(_) | Json::Array(_)) => read_list(items, limits),
+            Some(_) => Ok(vec![read_tokens("prompt", items, limits)?]),
         },
         other => Err(field::expected(
             &"prompt",
-            &"a string or an array of token ids",
+            &"a string, an array of token ids, or an array of these",
             &other,
         )),
     }
 }
 
-fn read_batch(mut items: Vec<Json>, limits: &Limits) -> Result<Prompt, ApiError> {
-    match (items.pop(), items.len()) {
-        (Some(Json::Array(inner)), 0) if !matches!(inner.first(), Some(Json::Number(_))) => Err(
-            field::invalid(&"prompt[0]", "must be a non-empty array of token ids"),
-        ),
-        (Some(only), 0) => read_prompt(only, limits),
-        (_, rest) => {
-            let reason = format_args!("has {} prompts; send one request for each", rest + 1);
-            Err(field::invalid(&"prompt", reason).code("unsupported_parameter"))
-        }
+fn read_list(items: Vec<Json>, limits: &Limits) -> Result<Vec<Prompt>, ApiError> {
+    let (count, most) = (items.len(), limits.max_choices);
+    if count > most as usize {
+        let reason = format_args!("has {count} prompts; at most {most} are allowed");
+        return Err(field::invalid(&"prompt", reason));
     }
+    let read = |(index, item)| {
+        let path = format!("prompt[{index}]");
+        match item {
+            Json::String(text) => read_text(&path, text),
+            Json::Array(items) if items.is_empty() => Err(empty(&path)),
+            Json::Array(items) => read_tokens(&path, items, limits),
+            other => {
+                let wanted = "a string or an array of token ids, as the first prompt is one";
+                Err(field::expected(&path, &wanted, &other))
+            }
+        }
+    };
+    items.into_iter().enumerate().map(read).collect()
 }
 
-fn read_tokens(items: Vec<Json>, limits: &Limits) -> Result<Prompt, ApiError> {
-    let count = items.len();
-    if count >= limits.max_model_len as usize {
-        return Err(context_exceeded("prompt", count, limits.max_model_len));
+fn read_text(path: &str, text: Cow<str>) -> Result<Prompt, ApiError> {
+    if text.is_empty() {
+        return Err(empty(path));
     }
-    field::token_ids(&"prompt", Json::Array(items), limits.vocab_size, count).map(Prompt::Tokens)
+    Ok(Prompt::Text(text.into_owned()))
+}
+
+/// Token ids, at most as many as a prompt may have, unless its beginning may be left out.
+fn read_tokens(path: &str, items: Vec<Json>, limits: &Limits) -> Result<Prompt, ApiError> {
+    let count = items.len();
+    field::token_ids(&path, Json::Array(items), limits.vocab_size, count).map(Prompt::Tokens)
+}
+
+fn empty(path: &str) -> ApiError {
+    field::invalid(&path, "is empty; there is nothing to continue")
 }

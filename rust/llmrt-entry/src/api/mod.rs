@@ -7,25 +7,37 @@
 
 pub mod chat;
 pub mod completions;
+pub mod details;
 pub mod error;
 mod field;
 pub mod json;
+mod lists;
+mod logprobs;
 pub mod models;
 mod options;
+pub mod placing;
+pub mod prompting;
 pub mod response;
 pub mod rules;
 pub mod sampling;
 pub mod stream;
+mod telling;
 pub mod tokenize;
+mod told;
 
 pub use chat::ChatRequest;
 pub use completions::{CompletionRequest, Prompt};
+pub use details::{Details, seed_of};
 pub use error::{ApiError, ErrorKind, quote};
+pub use logprobs::Names;
 pub use models::Models;
 pub use options::{Options, Streaming};
+pub use prompting::Prompting;
 pub use response::{Envelope, Finish, Usage};
 pub use sampling::{Defaults, Generation, check_sampling, text_exceeds_context};
 pub use stream::{Choice, ChunkWriter};
+pub use telling::{Parts, Prompted, Telling};
+pub use told::{Row, Told};
 
 /// The two ways to ask for text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +55,10 @@ pub struct Limits {
     pub max_model_len: u32,
     /// Token ids are below this.
     pub vocab_size: u32,
+    /// Most answers to one request: `n` for each of its prompts.
+    pub max_choices: u32,
+    /// Whether requests run in the order of their priorities.
+    pub priorities: bool,
     /// Values of fields that a request leaves out.
     pub defaults: Defaults,
 }

@@ -1,8 +1,11 @@
 //! The fields that chat and completions share.
 
+use super::details::Details;
 use super::error::{ApiError, quote};
 use super::field;
 use super::json::Json;
+use super::placing::Placing;
+use super::prompting::Prompting;
 use super::rules;
 use super::sampling::Generation;
 use super::{Endpoint, Limits};
@@ -16,6 +19,8 @@ pub struct Streaming {
     pub stream: bool,
     /// A last chunk tells the usage.
     pub include_usage: bool,
+    /// With [`Self::include_usage`]: every chunk tells the usage so far.
+    pub continuous_usage: bool,
 }
 
 /// Everything about a generation request but its prompt.
@@ -25,6 +30,9 @@ pub struct Options {
     pub model: Option<String>,
     pub streaming: Streaming,
     pub generation: Generation,
+    pub prompting: Prompting,
+    pub details: Details,
+    pub placing: Placing,
     /// Names that no rule knows, short and few, for a log line.
     pub unknown: Vec<String>,
     endpoint: Endpoint,
@@ -38,6 +46,9 @@ impl Options {
             model: None,
             streaming: Streaming::default(),
             generation: Generation::new(endpoint, &limits.defaults),
+            prompting: Prompting::new(endpoint),
+            details: Details::default(),
+            placing: Placing::default(),
             unknown: Vec::new(),
             endpoint,
             stream_options: false,
@@ -56,13 +67,27 @@ impl Options {
             "model" => self.model = Some(field::string(&"model", value)?.into_owned()),
             "stream" => self.streaming.stream = field::boolean(&"stream", &value)?,
             "stream_options" => self.take_stream_options(value)?,
-            _ => {
-                if let Some(value) = self.generation.take(name, value, limits)?
-                    && !rules::check(self.endpoint, name, &value)?
-                {
-                    self.note_unknown(name);
-                }
-            }
+            _ => self.take_other(name, value, limits)?,
+        }
+        Ok(())
+    }
+
+    fn take_other(&mut self, name: &str, value: Json, limits: &Limits) -> Result<(), ApiError> {
+        let endpoint = self.endpoint;
+        let Some(value) = self.generation.take(name, value, limits)? else {
+            return Ok(());
+        };
+        let Some(value) = self.prompting.take(endpoint, name, value, limits)? else {
+            return Ok(());
+        };
+        let Some(value) = self.details.take(endpoint, name, value, limits)? else {
+            return Ok(());
+        };
+        let Some(value) = self.placing.take(name, value, limits)? else {
+            return Ok(());
+        };
+        if !rules::check(endpoint, name, &value)? {
+            self.note_unknown(name);
         }
         Ok(())
     }
@@ -78,7 +103,9 @@ impl Options {
                 "is only allowed with `stream: true`",
             ));
         }
-        self.generation.check()
+        self.prompting.check()?;
+        self.generation.check(self.details.echo)?;
+        self.details.check(self.generation.is_greedy())
     }
 
     fn take_stream_options(&mut self, value: Json) -> Result<(), ApiError> {
@@ -91,10 +118,7 @@ impl Options {
                     self.streaming.include_usage = field::boolean(&path, &value)?
                 }
                 ("continuous_usage_stats", value) => {
-                    if field::boolean(&path, &value)? {
-                        let reason = "is not supported: leave it out or send false";
-                        return Err(field::invalid(&path, reason).code("unsupported_parameter"));
-                    }
+                    self.streaming.continuous_usage = field::boolean(&path, &value)?
                 }
                 // Padding against traffic analysis; the text is the same without.
                 ("include_obfuscation", value) => drop(field::boolean(&path, &value)?),

@@ -1,11 +1,15 @@
 //! What every answer is made of, and the bodies of answers that are not streamed.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use llmrt_wire::{FinishReason, Outcome, RequestId};
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
+use serde_json::value::RawValue;
 
 use super::Endpoint;
+use super::telling::Parts;
 
 /// What all parts of one answer repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +38,21 @@ pub struct Usage {
     pub completion_tokens: u32,
     /// Prompt tokens taken from the prefix cache.
     pub cached_tokens: u32,
+}
+
+impl Usage {
+    /// Of a response whose choices have these: a prompt that `n` choices share counts once.
+    pub fn of_choices(choices: &[Self], n: usize) -> Self {
+        let mut sum = Self::default();
+        for (number, choice) in choices.iter().enumerate() {
+            if number % n == 0 {
+                sum.prompt_tokens += choice.prompt_tokens;
+                sum.cached_tokens += choice.cached_tokens;
+            }
+            sum.completion_tokens += choice.completion_tokens;
+        }
+        sum
+    }
 }
 
 impl Serialize for Usage {
@@ -102,12 +121,14 @@ impl<'a> Finish<'a> {
 }
 
 /// One whole answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Answer<'a> {
     /// Number of the choice.
     pub index: u32,
     pub text: &'a str,
     pub finish: Finish<'a>,
+    /// What is told beside it.
+    pub parts: &'a Parts,
 }
 
 /// Body of an answer that is not streamed.
@@ -117,12 +138,15 @@ pub fn body(endpoint: Endpoint, envelope: &Envelope, answers: &[Answer], usage: 
             "chat.completion",
             envelope,
             answers.iter().map(ChatChoice::from).collect(),
+            // A conversation is one prompt, which the first choice tells for all.
+            answers.first().map(|answer| answer.parts),
             usage,
         ),
         Endpoint::Completions => render(
             "text_completion",
             envelope,
             answers.iter().map(TextChoice::from).collect(),
+            None,
             usage,
         ),
     }
@@ -135,6 +159,10 @@ struct Body<'a, C> {
     created: u64,
     model: &'a str,
     choices: Vec<C>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<&'a [u32]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_logprobs: Option<&'a RawValue>,
     usage: Usage,
 }
 
@@ -142,9 +170,11 @@ struct Body<'a, C> {
 struct ChatChoice<'a> {
     index: u32,
     message: ChatMessage<'a>,
-    logprobs: Option<()>,
+    logprobs: Option<&'a RawValue>,
     finish_reason: &'static str,
     stop_reason: StopReason<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<&'a [u32]>,
 }
 
 #[derive(Serialize)]
@@ -157,10 +187,16 @@ struct ChatMessage<'a> {
 #[derive(Serialize)]
 struct TextChoice<'a> {
     index: u32,
-    text: &'a str,
-    logprobs: Option<()>,
+    text: Cow<'a, str>,
+    logprobs: Option<&'a RawValue>,
     finish_reason: &'static str,
     stop_reason: StopReason<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<&'a [u32]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<&'a [u32]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_logprobs: Option<&'a RawValue>,
 }
 
 impl<'a> From<&Answer<'a>> for ChatChoice<'a> {
@@ -172,9 +208,10 @@ impl<'a> From<&Answer<'a>> for ChatChoice<'a> {
                 content: answer.text,
                 refusal: None,
             },
-            logprobs: None,
+            logprobs: answer.parts.logprobs.as_deref(),
             finish_reason: answer.finish.name(),
             stop_reason: answer.finish.stop,
+            token_ids: answer.parts.token_ids.as_deref(),
         }
     }
 }
@@ -183,10 +220,16 @@ impl<'a> From<&Answer<'a>> for TextChoice<'a> {
     fn from(answer: &Answer<'a>) -> Self {
         Self {
             index: answer.index,
-            text: answer.text,
-            logprobs: None,
+            text: match answer.parts.before() {
+                "" => answer.text.into(),
+                before => [before, answer.text].concat().into(),
+            },
+            logprobs: answer.parts.logprobs.as_deref(),
             finish_reason: answer.finish.name(),
             stop_reason: answer.finish.stop,
+            token_ids: answer.parts.token_ids.as_deref(),
+            prompt_token_ids: answer.parts.prompt_token_ids.as_deref(),
+            prompt_logprobs: answer.parts.prompt_logprobs.as_deref(),
         }
     }
 }
@@ -195,6 +238,7 @@ fn render<C: Serialize>(
     object: &'static str,
     envelope: &Envelope,
     choices: Vec<C>,
+    prompt: Option<&Parts>,
     usage: Usage,
 ) -> Bytes {
     let Envelope { id, created, model } = *envelope;
@@ -204,6 +248,8 @@ fn render<C: Serialize>(
         created,
         model,
         choices,
+        prompt_token_ids: prompt.and_then(|parts| parts.prompt_token_ids.as_deref()),
+        prompt_logprobs: prompt.and_then(|parts| parts.prompt_logprobs.as_deref()),
         usage,
     })
 }

@@ -1,23 +1,17 @@
 //! How to continue: sampling fields, their ranges and their defaults.
 
-use std::borrow::Cow;
-
 use llmrt_wire::{Output, Sampling};
 use serde::Deserialize;
 
-use super::error::{ApiError, quote};
+use super::details::Details;
+use super::error::ApiError;
 use super::field;
 use super::json::{Json, parse_object};
+use super::lists::{bad_words, logit_bias, stop};
 use super::{Endpoint, Limits};
 
-/// Most stop strings of a request.
-pub const MAX_STOP: usize = 4;
-/// Longest stop string, bytes: text of this length may be held back while it could still become one.
-pub const MAX_STOP_BYTES: usize = 1024;
 /// Most stop token ids of a request.
 pub const MAX_STOP_TOKEN_IDS: usize = 256;
-/// Most entries of `logit_bias`.
-pub const MAX_LOGIT_BIAS: usize = 1024;
 /// Least and greatest `repetition_penalty`; what samplers compute with it stays finite between them.
 pub const REPETITION_PENALTY: (f64, f64) = (1e-6, 1e6);
 /// Tokens that `/v1/completions` answers with when the request does not say.
@@ -51,6 +45,7 @@ pub struct Generation {
     output: Output,
     max_tokens: Option<u32>,
     max_completion_tokens: Option<u32>,
+    bad_words: Vec<String>,
 }
 
 impl Generation {
@@ -73,6 +68,7 @@ impl Generation {
             output: Output::default(),
             max_tokens: None,
             max_completion_tokens: None,
+            bad_words: Vec::new(),
         }
     }
 
@@ -98,9 +94,10 @@ impl Generation {
             "min_p" => sampling.min_p = within(at, &value, 0.0, 1.0)?,
             // The bits stay as they are: every one of 2^64 seeds is its own.
             "seed" => sampling.seed = Some(field::integer(at, &value, i64::MIN..=i64::MAX)? as u64),
-            "max_tokens" => self.max_tokens = Some(size(field::integer(at, &value, 1..=i64::MAX)?)),
+            // Whether 0 is enough is known when all fields are.
+            "max_tokens" => self.max_tokens = Some(size(field::integer(at, &value, 0..=i64::MAX)?)),
             "max_completion_tokens" => {
-                self.max_completion_tokens = Some(size(field::integer(at, &value, 1..=i64::MAX)?));
+                self.max_completion_tokens = Some(size(field::integer(at, &value, 0..=i64::MAX)?));
             }
             "min_tokens" => {
                 sampling.min_tokens =
@@ -115,6 +112,15 @@ impl Generation {
                 let vocab = limits.vocab_size;
                 sampling.stop_token_ids = field::token_ids(at, value, vocab, MAX_STOP_TOKEN_IDS)?;
             }
+            "allowed_token_ids" => {
+                let (vocab, path) = (limits.vocab_size, name);
+                let allowed = field::token_ids(at, value, vocab, vocab as usize)?;
+                if allowed.is_empty() {
+                    return Err(field::invalid(&path, "is empty, which allows no token"));
+                }
+                sampling.allowed_token_ids = Some(allowed.into());
+            }
+            "bad_words" => self.bad_words = bad_words(value)?,
             "stop" => output.stop = stop(value)?,
             "include_stop_str_in_output" => output.include_stop = field::boolean(at, &value)?,
             "skip_special_tokens" => output.skip_special_tokens = field::boolean(at, &value)?,
@@ -123,11 +129,21 @@ impl Generation {
         Ok(None)
     }
 
-    /// Checks the fields against each other, after the last was taken.
+    /// Checks the fields against each other, after the last was taken; `echo` is whether an answer of no tokens has
+    /// something to say.
     ///
     /// # Errors
     /// 400 when two of them contradict.
-    pub fn check(&mut self) -> Result<(), ApiError> {
+    pub fn check(&mut self, echo: bool) -> Result<(), ApiError> {
+        for (name, given) in [
+            ("max_tokens", self.max_tokens),
+            ("max_completion_tokens", self.max_completion_tokens),
+        ] {
+            if given == Some(0) && !echo {
+                let reason = "must be an integer of at least 1, not 0, unless `echo` is true";
+                return Err(field::invalid(&name, reason));
+            }
+        }
         if let (Some(new), Some(old)) = (self.max_completion_tokens, self.max_tokens)
             && new != old
         {
@@ -140,6 +156,42 @@ impl Generation {
         }
         self.output.min_tokens = self.sampling.min_tokens;
         self.check_min_tokens(self.max_tokens.unwrap_or(u32::MAX))
+    }
+
+    /// Whether each token is the likeliest one.
+    pub fn is_greedy(&self) -> bool {
+        self.sampling.temperature == 0.0
+    }
+
+    /// Most tokens of the answer, as far as the request says; known once [`Self::check`] has passed.
+    pub fn max_tokens(&self) -> Option<u32> {
+        self.max_tokens
+    }
+
+    /// Texts that the answer must not have, and that are still to be tokenized.
+    pub fn bad_words(&self) -> &[String] {
+        &self.bad_words
+    }
+
+    /// The token sequences that the bad words are.
+    pub fn set_bad_words(&mut self, words: Vec<Vec<u32>>) {
+        self.sampling.bad_words = words.into_iter().map(Into::into).collect();
+    }
+
+    /// Asks the core to report what `details` has it tell.
+    pub fn report(&mut self, details: &Details) {
+        self.sampling.logprobs = details.logprobs;
+        self.sampling.prompt_logprobs = details.of_prompt();
+        if self.max_tokens == Some(0) {
+            // The core takes an empty answer only from who wants to know of the prompt.
+            self.sampling.prompt_logprobs.get_or_insert(0);
+        }
+        self.output.token_ids = details.token_ids;
+    }
+
+    /// Whether special tokens have no text.
+    pub fn skips_special_tokens(&self) -> bool {
+        self.output.skip_special_tokens
     }
 
     /// Token ids that end the answer, for `stop_reason`.
@@ -237,72 +289,6 @@ fn size(count: i64) -> u32 {
     u32::try_from(count.max(0)).unwrap_or(u32::MAX)
 }
 
-fn stop(value: Json) -> Result<Vec<String>, ApiError> {
-    match value {
-        Json::String(text) => Ok(vec![stop_string(&"stop", text)?]),
-        Json::Array(_) => {
-            let items = field::array(&"stop", value, MAX_STOP)?;
-            let strings = items.into_iter().enumerate().map(|(index, item)| {
-                let path = format!("stop[{index}]");
-                stop_string(&path, field::string(&path, item)?)
-            });
-            strings.collect()
-        }
-        other => Err(field::expected(
-            &"stop",
-            &"a string or an array of strings",
-            &other,
-        )),
-    }
-}
-
-fn stop_string(path: &dyn std::fmt::Display, text: Cow<str>) -> Result<String, ApiError> {
-    match text.len() {
-        0 => Err(field::invalid(
-            path,
-            "is empty; a stop string needs at least one character",
-        )),
-        1..=MAX_STOP_BYTES => Ok(text.into_owned()),
-        size => Err(field::invalid(
-            path,
-            format_args!("has {size} bytes; at most {MAX_STOP_BYTES} are allowed"),
-        )),
-    }
-}
-
-fn logit_bias(value: Json, vocab_size: u32) -> Result<Vec<(u32, f64)>, ApiError> {
-    let members = field::object(&"logit_bias", value)?;
-    if members.len() > MAX_LOGIT_BIAS {
-        let reason = format_args!(
-            "has {} entries; at most {MAX_LOGIT_BIAS} are allowed",
-            members.len()
-        );
-        return Err(field::invalid(&"logit_bias", reason));
-    }
-    let entry = |(key, bias): (Cow<str>, Json)| {
-        let Some(id) = token_key(&key).filter(|id| *id < vocab_size) else {
-            let key = quote(&key);
-            let reason = format_args!("has the key {key}; keys are token ids below {vocab_size}");
-            return Err(field::invalid(&"logit_bias", reason));
-        };
-        let bias = field::float(
-            &format_args!("logit_bias.{id}"),
-            &bias,
-            "between -100 and 100",
-            |bias| (-100.0..=100.0).contains(&bias),
-        )?;
-        Ok((id, bias))
-    };
-    members.into_iter().map(entry).collect()
-}
-
-/// A token id in its one decimal spelling; another spelling could name an id twice.
-fn token_key(key: &str) -> Option<u32> {
-    let plain =
-        key.bytes().all(|byte| byte.is_ascii_digit()) && (key == "0" || !key.starts_with('0'));
-    key.parse().ok().filter(|_| plain)
-}
-
 /// Checks sampling fields by themselves: a JSON object of them, without a model at hand that would bound token ids.
 ///
 /// # Errors
@@ -311,13 +297,26 @@ pub fn check_sampling(fields: &[u8]) -> Result<(), ApiError> {
     let limits = Limits {
         max_model_len: u32::MAX,
         vocab_size: u32::MAX,
+        max_choices: u32::MAX,
+        priorities: true,
         defaults: Defaults::default(),
     };
     let mut generation = Generation::new(Endpoint::Chat, &limits.defaults);
+    let mut details = Details::default();
     for (name, value) in parse_object(fields)? {
-        if value != Json::Null && generation.take(&name, value, &limits)?.is_some() {
+        if value == Json::Null {
+            continue;
+        }
+        let Some(value) = generation.take(&name, value, &limits)? else {
+            continue;
+        };
+        // Counts of likeliest tokens, as completions have them.
+        let endpoint = Endpoint::Completions;
+        let taken = details.take(endpoint, &name, value, &limits)?.is_none();
+        if !taken || matches!(&*name, "echo" | "best_of") || name.starts_with("return_") {
             return Err(field::invalid(&name, "is not a sampling field"));
         }
     }
-    generation.check()
+    generation.check(false)?;
+    details.check(generation.is_greedy())
 }

@@ -4,9 +4,12 @@
 //! escaping of its text, and allocates nothing when the buffer has room.
 
 use bytes::BytesMut;
+use serde::Serialize;
 
 use super::Endpoint;
+use super::options::Streaming;
 use super::response::{Envelope, Finish, StopReason, Usage, to_bytes};
+use super::telling::Parts;
 
 /// Ends every stream.
 const DONE: &[u8] = b"data: [DONE]\n\n";
@@ -41,14 +44,14 @@ impl Choice {
 #[derive(Clone, Debug)]
 pub struct ChunkWriter {
     endpoint: Endpoint,
-    include_usage: bool,
+    streaming: Streaming,
     /// `data: {...,"choices":[`, with the members that all chunks share.
     head: Box<[u8]>,
 }
 
 impl ChunkWriter {
-    /// A writer for the answer that `envelope` names; `include_usage` as the client asked.
-    pub fn new(endpoint: Endpoint, envelope: &Envelope, include_usage: bool) -> Self {
+    /// A writer for the answer that `envelope` names; `streaming` as the client asked.
+    pub fn new(endpoint: Endpoint, envelope: &Envelope, streaming: Streaming) -> Self {
         let object = match endpoint {
             Endpoint::Chat => "chat.completion.chunk",
             Endpoint::Completions => "text_completion",
@@ -65,29 +68,50 @@ impl ChunkWriter {
         put(&mut head, "\",\"choices\":[");
         Self {
             endpoint,
-            include_usage,
+            streaming,
             head: head[..].into(),
         }
     }
 
     /// Appends a chunk with `text`; nothing when there is none, or the choice has finished.
-    pub fn text(&self, out: &mut BytesMut, choice: &mut Choice, text: &str) {
+    pub fn text(&self, out: &mut BytesMut, choice: &mut Choice, text: &str, usage: Usage) {
         if !text.is_empty() && !choice.finished {
-            self.chunk(out, choice, text, None);
+            self.chunk(out, choice, text, None, None, usage);
         }
     }
 
-    /// Appends the choice's last chunk, which carries the rest of its `text`; a second call appends nothing.
-    pub fn finish(&self, out: &mut BytesMut, choice: &mut Choice, text: &str, finish: &Finish) {
+    /// Appends a chunk with `text` and what is told beside it; nothing when the choice has finished.
+    pub fn told(
+        &self,
+        out: &mut BytesMut,
+        choice: &mut Choice,
+        text: &str,
+        parts: &Parts,
+        usage: Usage,
+    ) {
         if !choice.finished {
-            self.chunk(out, choice, text, Some(finish));
+            self.chunk(out, choice, text, Some(parts), None, usage);
+        }
+    }
+
+    /// Appends the choice's last chunk, which carries what is left to tell; a second call appends nothing.
+    pub fn finish(
+        &self,
+        out: &mut BytesMut,
+        choice: &mut Choice,
+        parts: Option<&Parts>,
+        finish: &Finish,
+        usage: Usage,
+    ) {
+        if !choice.finished {
+            self.chunk(out, choice, "", parts, Some(finish), usage);
             choice.finished = true;
         }
     }
 
     /// Appends the end of the answer: the usage, if asked for, and `[DONE]`.
     pub fn end(&self, out: &mut BytesMut, usage: Usage) {
-        if self.include_usage {
+        if self.streaming.include_usage {
             out.extend_from_slice(&self.head);
             put(out, "],\"usage\":");
             out.extend_from_slice(&to_bytes(&usage));
@@ -101,7 +125,15 @@ impl ChunkWriter {
         out.extend_from_slice(DONE);
     }
 
-    fn chunk(&self, out: &mut BytesMut, choice: &mut Choice, text: &str, finish: Option<&Finish>) {
+    fn chunk(
+        &self,
+        out: &mut BytesMut,
+        choice: &mut Choice,
+        text: &str,
+        parts: Option<&Parts>,
+        finish: Option<&Finish>,
+        usage: Usage,
+    ) {
         // Room for a chunk without escapes, so that the copies below seldom grow the buffer one by one.
         out.reserve(self.head.len() + text.len() + 160);
         out.extend_from_slice(&self.head);
@@ -114,22 +146,57 @@ impl ChunkWriter {
             }
             Endpoint::Completions => {
                 put(out, ",\"text\":\"");
+                put_escaped(out, parts.map_or("", Parts::before));
                 put_escaped(out, text);
                 put(out, "\"");
             }
         }
-        match finish {
-            None => put(out, ",\"logprobs\":null,\"finish_reason\":null}]"),
-            Some(finish) => put_finish(out, finish),
+        match parts {
+            None => {
+                put_finish(out, finish);
+                put(out, "}]");
+            }
+            Some(parts) => self.put_parts(out, parts, finish),
         }
-        put(
-            out,
-            if self.include_usage {
-                ",\"usage\":null}\n\n"
-            } else {
-                "}\n\n"
-            },
-        );
+        self.put_usage(out, usage);
+    }
+
+    /// Appends the rest of a choice, and what stands beside the choices.
+    fn put_parts(&self, out: &mut BytesMut, parts: &Parts, finish: Option<&Finish>) {
+        put_member(out, "logprobs", &parts.logprobs);
+        put_finish_reason(out, finish);
+        if parts.token_ids.is_some() {
+            put_member(out, "token_ids", &parts.token_ids);
+        }
+        let of_chat = self.endpoint == Endpoint::Chat;
+        if of_chat {
+            put(out, "}]");
+        }
+        if parts.prompt_token_ids.is_some() {
+            put_member(out, "prompt_token_ids", &parts.prompt_token_ids);
+        }
+        if parts.prompt_logprobs.is_some() {
+            put_member(out, "prompt_logprobs", &parts.prompt_logprobs);
+        }
+        if !of_chat {
+            put(out, "}]");
+        }
+    }
+
+    fn put_usage(&self, out: &mut BytesMut, usage: Usage) {
+        let Streaming {
+            include_usage,
+            continuous_usage,
+            ..
+        } = self.streaming;
+        if !include_usage {
+            put(out, "}\n\n");
+        } else if !continuous_usage {
+            put(out, ",\"usage\":null}\n\n");
+        } else {
+            put_member(out, "usage", &usage);
+            put(out, "}\n\n");
+        }
     }
 }
 
@@ -146,8 +213,22 @@ fn put_delta(out: &mut BytesMut, first: bool, text: &str, last: bool) {
     put(out, "\"}");
 }
 
-fn put_finish(out: &mut BytesMut, finish: &Finish) {
-    put(out, ",\"logprobs\":null,\"finish_reason\":\"");
+/// Appends no logprobs and how the choice ended, if it has.
+fn put_finish(out: &mut BytesMut, finish: Option<&Finish>) {
+    match finish {
+        None => put(out, ",\"logprobs\":null,\"finish_reason\":null"),
+        finish => {
+            put(out, ",\"logprobs\":null");
+            put_finish_reason(out, finish);
+        }
+    }
+}
+
+fn put_finish_reason(out: &mut BytesMut, finish: Option<&Finish>) {
+    let Some(finish) = finish else {
+        return put(out, ",\"finish_reason\":null");
+    };
+    put(out, ",\"finish_reason\":\"");
     put(out, finish.name());
     put(out, "\",\"stop_reason\":");
     match finish.stop {
@@ -159,7 +240,14 @@ fn put_finish(out: &mut BytesMut, finish: &Finish) {
             put(out, "\"");
         }
     }
-    put(out, "}]");
+}
+
+/// Appends `,"name":value`.
+fn put_member(out: &mut BytesMut, name: &str, value: &impl Serialize) {
+    put(out, ",\"");
+    put(out, name);
+    put(out, "\":");
+    out.extend_from_slice(&to_bytes(value));
 }
 
 fn put(out: &mut BytesMut, text: &str) {

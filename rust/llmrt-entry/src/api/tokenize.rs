@@ -8,6 +8,7 @@ use super::chat::read_messages;
 use super::error::ApiError;
 use super::field;
 use super::json::{Json, MAX_VALUES, parse_object};
+use super::prompting::Prompting;
 use super::response::to_bytes;
 use super::{Endpoint, Limits, rules};
 
@@ -24,10 +25,9 @@ pub enum Input {
 pub struct TokenizeRequest {
     pub model: Option<String>,
     pub input: Input,
-    /// Add what the tokenizer puts around a text; templates write their own.
-    pub add_special_tokens: bool,
-    /// End the rendered conversation with the head of an answer.
-    pub add_generation_prompt: bool,
+    pub prompting: Prompting,
+    /// Tell each token as the vocabulary spells it, too.
+    pub return_token_strs: bool,
 }
 
 impl TokenizeRequest {
@@ -35,26 +35,34 @@ impl TokenizeRequest {
     ///
     /// # Errors
     /// 400 that names the field at fault.
-    pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
+    pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ApiError> {
+        let members = parse_object(body)?;
+        let is_chat = members
+            .iter()
+            .any(|(name, value)| name == "messages" && *value != Json::Null);
+        let endpoint = if is_chat {
+            Endpoint::Chat
+        } else {
+            Endpoint::Completions
+        };
+        let mut prompting = Prompting::new(endpoint);
         let (mut model, mut prompt, mut messages) = (None, None, None);
-        let (mut special, mut generation) = (None, true);
-        for (name, value) in parse_object(body)? {
+        let mut return_token_strs = false;
+        for (name, value) in members {
             match (name.as_ref(), value) {
                 (_, Json::Null) => {}
                 ("model", value) => model = Some(field::string(&name, value)?.into_owned()),
                 ("prompt", value) => prompt = Some(field::string(&name, value)?.into_owned()),
                 ("messages", value) => messages = Some(read_messages(value)?),
-                ("add_special_tokens", value) => special = Some(field::boolean(&name, &value)?),
-                ("add_generation_prompt", value) => generation = field::boolean(&name, &value)?,
-                ("return_token_strs", value) => {
-                    if field::boolean(&name, &value)? {
-                        let reason = "is not supported: leave it out or send false";
-                        return Err(field::invalid(&name, reason).code("unsupported_parameter"));
+                ("return_token_strs", value) => return_token_strs = field::boolean(&name, &value)?,
+                (_, value) => {
+                    if let Some(value) = prompting.take(endpoint, &name, value, limits)? {
+                        rules::check(endpoint, &name, &value)?;
                     }
                 }
-                (_, value) => drop(rules::check(Endpoint::Chat, &name, &value)?),
             }
         }
+        prompting.check()?;
         let input = match (prompt, messages) {
             (Some(text), None) => Input::Text(text),
             (None, Some(messages)) => Input::Messages(messages),
@@ -66,30 +74,29 @@ impl TokenizeRequest {
                 ));
             }
         };
-        let add_special_tokens = special.unwrap_or(matches!(input, Input::Text(_)));
         Ok(Self {
             model,
             input,
-            add_special_tokens,
-            add_generation_prompt: generation,
+            prompting,
+            return_token_strs,
         })
     }
 }
 
-/// Body of the answer to a [`TokenizeRequest`].
-pub fn tokenize_body(tokens: &[u32], max_model_len: u32) -> Bytes {
+/// Body of the answer to a [`TokenizeRequest`]; `spelled` has the vocabulary's spelling of each token, if asked for.
+pub fn tokenize_body(tokens: &[u32], spelled: Option<&[String]>, max_model_len: u32) -> Bytes {
     #[derive(Serialize)]
     struct Body<'a> {
         count: usize,
         max_model_len: u32,
         tokens: &'a [u32],
-        token_strs: Option<()>,
+        token_strs: Option<&'a [String]>,
     }
     to_bytes(&Body {
         count: tokens.len(),
         max_model_len,
         tokens,
-        token_strs: None,
+        token_strs: spelled,
     })
 }
 
@@ -141,18 +148,30 @@ pub fn detokenize_body(text: &str) -> Bytes {
 mod tests {
     use super::*;
 
+    fn limits() -> Limits {
+        Limits {
+            max_model_len: 8,
+            vocab_size: 10,
+            max_choices: 1,
+            priorities: false,
+            defaults: Default::default(),
+        }
+    }
+
     #[test]
     fn texts_and_conversations() {
-        let text = TokenizeRequest::parse(br#"{"prompt":"","model":"m"}"#).unwrap();
-        assert_eq!(
-            (text.input, text.add_special_tokens),
-            (Input::Text(String::new()), true)
+        let parse = |body: &str| TokenizeRequest::parse(body.as_bytes(), &limits()).unwrap();
+        let text = parse(r#"{"prompt":"","model":"m"}"#);
+        assert_eq!(text.input, Input::Text(String::new()));
+        assert!(text.prompting.add_special_tokens);
+        let chat = parse(
+            r#"{"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":false,
+                "chat_template_kwargs":{"a":1},"return_token_strs":true}"#,
         );
-        let chat =
-            br#"{"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":false}"#;
-        let chat = TokenizeRequest::parse(chat).unwrap();
         assert!(matches!(chat.input, Input::Messages(messages) if messages.len() == 1));
-        assert!(!chat.add_special_tokens && !chat.add_generation_prompt);
+        let prompting = chat.prompting;
+        assert!(!prompting.add_special_tokens && !prompting.add_generation_prompt());
+        assert!(prompting.kwargs["a"] == 1 && chat.return_token_strs);
     }
 
     #[test]
@@ -162,29 +181,20 @@ mod tests {
             r#"{"prompt":["a"]}"#,
             r#"{"prompt":"a","messages":[{"role":"user","content":"b"}]}"#,
             r#"{"prompt":"a","add_special_tokens":1}"#,
-            r#"{"prompt":"a","return_token_strs":true}"#,
+            r#"{"prompt":"a","return_token_strs":1}"#,
+            r#"{"prompt":"a","continue_final_message":true}"#,
             r#"{"messages":[],"model":"m"}"#,
             r#"{"messages":[{"role":"user","content":"b"}],"chat_template":"x"}"#,
         ];
         for body in bodies {
-            assert_eq!(
-                TokenizeRequest::parse(body.as_bytes())
-                    .unwrap_err()
-                    .status(),
-                400,
-                "{body}"
-            );
+            let error = TokenizeRequest::parse(body.as_bytes(), &limits()).unwrap_err();
+            assert_eq!(error.status(), 400, "{body}");
         }
     }
 
     #[test]
     fn ids_must_be_of_the_vocabulary() {
-        let limits = Limits {
-            max_model_len: 8,
-            vocab_size: 10,
-            defaults: Default::default(),
-        };
-        let parse = |body: &str| DetokenizeRequest::parse(body.as_bytes(), &limits);
+        let parse = |body: &str| DetokenizeRequest::parse(body.as_bytes(), &limits());
         assert_eq!(parse(r#"{"tokens":[0,9]}"#).unwrap().tokens, [0, 9]);
         for bad in [
             r#"{"tokens":[10]}"#,
@@ -200,7 +210,9 @@ mod tests {
     #[test]
     fn bodies() {
         let expected = r#"{"count":2,"max_model_len":8,"tokens":[1,2],"token_strs":null}"#;
-        assert_eq!(tokenize_body(&[1, 2], 8), expected);
+        assert_eq!(tokenize_body(&[1, 2], None, 8), expected);
+        let spelled = tokenize_body(&[1], Some(&["\u{120}a".into()]), 8);
+        assert!(spelled.ends_with("\"token_strs\":[\"\u{120}a\"]}".as_bytes()));
         assert_eq!(detokenize_body("a\"b"), r#"{"prompt":"a\"b"}"#);
     }
 }

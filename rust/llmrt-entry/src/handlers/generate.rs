@@ -1,26 +1,24 @@
 //! `POST /v1/chat/completions` and `/v1/completions`.
 //!
-//! Body and fields are read on the shard, unless they are long, the prompt is made on the tokenizer's threads, and the
-//! request is open from its submission on. Until then a client that leaves drops this future, and with it the permit.
+//! Body and fields are read on the shard, unless they are long, the prompts are made on the tokenizer's threads, and a
+//! request of the core is open for each answer from its submission on. Until then a client that leaves drops this
+//! future, and with it the permits.
 
 use std::rc::Rc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Request, StatusCode};
+use http::Request;
 use llmrt_link::SendError;
 use serde_json::Value;
 
-use super::events::OpenAiEvents;
-use crate::api::response::{self, Answer};
+use super::reply::Reply;
+use super::tokenize::last;
 use crate::api::{
-    ApiError, ChatRequest, Choice, ChunkWriter, CompletionRequest, Endpoint, Envelope, Finish,
-    Limits, Options, Prompt,
+    ApiError, ChatRequest, CompletionRequest, Endpoint, Limits, Options, Prompt, Prompted, seed_of,
 };
-use crate::http::{Body, Held, RequestBody, Response, json, read_json};
+use crate::http::{Held, RequestBody, Response, read_json};
 use crate::metrics::Rejection;
-use crate::router::{End, Form, Origin, Permit, RequestGuard};
+use crate::router::{Opening, Origin, Permit};
 use crate::shard::Shard;
 
 /// Reads, checks and submits a request, and answers it as a stream or at once.
@@ -35,7 +33,7 @@ pub async fn answer(
     let limits = shard.api_limits();
     let parse = move |body: Bytes| parse(endpoint, &body, &limits);
     let Held {
-        value: (input, options),
+        value: (input, mut options),
         place,
     } = shard.prompts.convert(body.body_len(), body, parse).await?;
     if !options.unknown.is_empty() {
@@ -43,53 +41,43 @@ pub async fn answer(
     }
     let model = shard.models.resolve(options.model.as_deref())?.to_owned();
     shard.check_open()?;
-    let permit = admit(shard)?;
-    let prompt = tokens(
-        shard,
-        Held {
-            value: input,
-            place,
-        },
-    )
-    .await?;
-    let streaming = options.streaming;
-    let id = shard.router.next_id();
-    let reply = Reply {
-        endpoint,
-        id: response::response_id(endpoint, shard.incarnation, id),
-        created: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |now| now.as_secs()),
-        model,
-        stop_token_ids: options.generation.stop_token_ids().to_vec(),
+    let count = input.count() * options.details.n;
+    let permits = admit(shard, count)?;
+    let input = Held {
+        value: input,
+        place,
     };
-    let (sampling, output) = options.generation.fit(prompt.len(), &shard.api_limits())?;
-    let (priority, cache_salt) = (0, String::new());
-    let request = llmrt_wire::Request {
-        id,
-        prompt: prompt.into(),
-        sampling,
-        output,
-        priority,
-        cache_salt,
-        deadline_ms: None,
-    };
-    // The core may have gone while the prompt was made.
+    let prompts = prepare(shard, input, &mut options, origin).await?;
+    let requests = requests(shard, &prompts, &options, origin)?;
+    // The core may have gone while the prompts were made.
     shard.check_open()?;
-    let open = |form| {
-        let opened = shard.router.open(permit, request, form, origin.clone());
-        opened.map_err(|error| not_taken(shard, error))
-    };
-    if streaming.stream {
-        return Ok(event_stream(open(reply.events(streaming.include_usage))?));
-    }
-    reply.collect(open(Form::Text)?).await
+    let reply = Reply::new(shard, endpoint, model, &options, requests[0].id, prompts);
+    let openings = permits.into_iter().zip(requests).enumerate();
+    let openings = openings.map(|(choice, (permit, request))| Opening {
+        permit,
+        request,
+        form: reply.form(choice as u32),
+    });
+    let guards = shard
+        .router
+        .open(openings.collect(), origin)
+        .map_err(|error| not_taken(shard, error))?;
+    reply.answer(shard, guards).await
 }
 
-/// What a prompt is made from.
+/// What prompts are made from.
 enum Input {
     Messages(Vec<Value>),
-    Prompt(Prompt),
+    Prompts(Vec<Prompt>),
+}
+
+impl Input {
+    fn count(&self) -> u32 {
+        match self {
+            Self::Messages(_) => 1,
+            Self::Prompts(prompts) => prompts.len() as u32,
+        }
+    }
 }
 
 fn parse(endpoint: Endpoint, body: &[u8], limits: &Limits) -> Result<(Input, Options), ApiError> {
@@ -100,35 +88,135 @@ fn parse(endpoint: Endpoint, body: &[u8], limits: &Limits) -> Result<(Input, Opt
         }
         Endpoint::Completions => {
             let request = CompletionRequest::parse(body, limits)?;
-            (Input::Prompt(request.prompt), request.options)
+            (Input::Prompts(request.prompts), request.options)
         }
     })
 }
 
-/// Token ids of the prompt; the place of its body is free then.
-async fn tokens(shard: &Shard, input: Held<Input>) -> Result<Vec<u32>, ApiError> {
-    let context = shard.api_limits().max_model_len;
-    let Held { value, place } = input;
-    let tokens = match value {
-        Input::Messages(value) => {
-            let messages = Held { value, place };
-            shard.prompts.chat(messages, true, context).await?
+/// All that needs the tokenizer, within the request's deadline.
+async fn prepare(
+    shard: &Shard,
+    input: Held<Input>,
+    options: &mut Options,
+    origin: &Origin,
+) -> Result<Vec<Prompted>, ApiError> {
+    let left = options.placing.time_left(origin.arrived.elapsed())?;
+    let prepared = async {
+        let words = options.generation.bad_words();
+        if !words.is_empty() {
+            let words = shard.prompts.words(words.to_vec()).await?;
+            options.generation.set_bad_words(words);
         }
-        Input::Prompt(Prompt::Text(value)) => {
-            let text = Held { value, place };
-            shard.prompts.text(text, true, context).await?
+        if options.details.tell() {
+            shard.prompts.prepare_decoder().await?;
         }
-        Input::Prompt(Prompt::Tokens(value)) => Held { value, place },
+        options.generation.report(&options.details);
+        prompts(shard, input, options).await
     };
-    Ok(tokens.value)
+    match left {
+        None => prepared.await,
+        Some(left) => match tokio::time::timeout(left, prepared).await {
+            Ok(prompts) => prompts,
+            Err(_) => Err(options.placing.too_late()),
+        },
+    }
 }
 
-/// A permit for one generation.
+/// Each prompt as tokens; the place of their body is free then.
+async fn prompts(
+    shard: &Shard,
+    input: Held<Input>,
+    options: &Options,
+) -> Result<Vec<Prompted>, ApiError> {
+    let context = shard.api_limits().max_model_len;
+    let prompting = &options.prompting;
+    let Held { value, place } = input;
+    let (prompts, texts) = match value {
+        Input::Messages(value) => {
+            let messages = Held { value, place };
+            let prompting = prompting.clone();
+            let prompt = shard.prompts.chat(messages, prompting, context).await?;
+            (vec![prompt.value], Vec::new())
+        }
+        Input::Prompts(value) => {
+            let texts = if options.details.echo {
+                value.iter().map(Prompt::text).collect()
+            } else {
+                Vec::new()
+            };
+            let prompts = Held { value, place };
+            let special = prompting.add_special_tokens;
+            let prompts = shard.prompts.tokens(prompts, special, context).await?;
+            (prompts.value, texts)
+        }
+    };
+    let most = prompting.most_tokens(options.generation.max_tokens(), context);
+    let mut texts = texts.into_iter();
+    let mut prompted = Vec::with_capacity(prompts.len());
+    for tokens in prompts {
+        // The text of a prompt that was cut is that of what is left.
+        let text = texts
+            .next()
+            .map(|text| text.filter(|_| tokens.len() <= most));
+        let tokens = last(tokens, most);
+        prompted.push(match text {
+            None => Prompted {
+                tokens,
+                ..Prompted::default()
+            },
+            Some(text) => Prompted {
+                skips_special: text.is_some(),
+                echo: Some(match text {
+                    Some(text) => text,
+                    None => shard.prompts.text(tokens.clone()).await?,
+                }),
+                tokens,
+            },
+        });
+    }
+    Ok(prompted)
+}
+
+/// A request of the core for each choice: `n` for each prompt, in order.
+fn requests(
+    shard: &Shard,
+    prompts: &[Prompted],
+    options: &Options,
+    origin: &Origin,
+) -> Result<Vec<llmrt_wire::Request>, ApiError> {
+    let limits = shard.api_limits();
+    let left = options.placing.time_left(origin.arrived.elapsed())?;
+    let deadline_ms = left.map(|left| left.as_millis() as u32);
+    let n = options.details.n;
+    let mut requests = Vec::with_capacity(prompts.len() * n as usize);
+    for prompt in prompts {
+        let (sampling, output) = options
+            .generation
+            .clone()
+            .fit(prompt.tokens.len(), &limits)?;
+        for choice in 0..n {
+            let mut sampling = sampling.clone();
+            sampling.seed = sampling.seed.map(|seed| seed_of(seed, choice));
+            requests.push(llmrt_wire::Request {
+                id: shard.router.next_id(),
+                prompt: prompt.tokens.clone().into(),
+                sampling,
+                output: output.clone(),
+                priority: options.placing.priority,
+                cache_salt: options.placing.cache_salt.clone(),
+                deadline_ms,
+            });
+        }
+    }
+    Ok(requests)
+}
+
+/// Permits for `count` generations.
 ///
 /// # Errors
-/// 429 while all are out.
-pub(super) fn admit(shard: &Shard) -> Result<Permit, ApiError> {
-    shard.router.admit().ok_or_else(|| {
+/// 429 while so many are not left.
+pub(super) fn admit(shard: &Shard, count: u32) -> Result<Vec<Permit>, ApiError> {
+    shard.router.admit(count).ok_or_else(|| {
         shard.metrics.rejected(Rejection::Permits);
         ApiError::overloaded("Too many requests are open; try again later.")
     })
@@ -146,63 +234,4 @@ pub(super) fn not_taken(shard: &Shard, error: SendError) -> ApiError {
             shard.core.unavailable("The model is not running.")
         }
     }
-}
-
-/// What is known of an answer before its text.
-struct Reply {
-    endpoint: Endpoint,
-    id: String,
-    created: u64,
-    model: String,
-    stop_token_ids: Vec<u32>,
-}
-
-impl Reply {
-    fn envelope(&self) -> Envelope<'_> {
-        Envelope {
-            id: &self.id,
-            created: self.created,
-            model: &self.model,
-        }
-    }
-
-    fn events(self, include_usage: bool) -> Form {
-        Form::Events(Box::new(OpenAiEvents {
-            writer: ChunkWriter::new(self.endpoint, &self.envelope(), include_usage),
-            choice: Choice::new(0),
-            stop_token_ids: self.stop_token_ids,
-        }))
-    }
-
-    /// Waits for the end and makes the whole answer.
-    async fn collect(self, guard: RequestGuard) -> Result<Response, ApiError> {
-        let (text, usage, end) = guard.answer().await;
-        match end {
-            End::Finished(outcome) => {
-                let finish = Finish::new(&outcome, &self.stop_token_ids);
-                let answer = Answer {
-                    index: 0,
-                    text: &text,
-                    finish,
-                };
-                let body = response::body(self.endpoint, &self.envelope(), &[answer], usage);
-                // Its permit returns when the answer has left, not when it is known.
-                Ok(json(StatusCode::OK, body).map(|body| body.holding(guard)))
-            }
-            End::Failed(error) => Err(error),
-        }
-    }
-}
-
-fn event_stream(guard: RequestGuard) -> Response {
-    let mut response = Response::new(Body::Events(guard.into_body()));
-    let headers = response.headers_mut();
-    headers.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("text/event-stream; charset=utf-8"),
-    );
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Proxies that know this header then pass events on at once.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
 }

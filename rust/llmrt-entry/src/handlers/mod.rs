@@ -4,6 +4,7 @@ mod events;
 mod generate;
 mod models;
 mod probe;
+mod reply;
 mod status;
 mod tokenize;
 

@@ -4,13 +4,15 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
+use futures_util::future::try_join_all;
 use http::StatusCode;
 use llmrt_wire::{Output, Request, Sampling};
 
 use super::generate::{admit, not_taken};
+use super::reply::whole;
 use crate::api::ApiError;
 use crate::http::{Response, json};
-use crate::router::{End, Form, Origin};
+use crate::router::{Form, Opening, Origin};
 use crate::shard::Shard;
 
 /// Probes that may be under way at once. A few watchers fit; a flood must not keep the model busy.
@@ -46,21 +48,26 @@ pub async fn answer(shard: &Rc<Shard>, origin: &Origin) -> Result<Response, ApiE
     let _place = (shard.probes.enter())
         .ok_or_else(|| ApiError::overloaded("Too many probes are under way; try again later."))?;
     let began = Instant::now();
-    let permit = admit(shard)?;
-    let request = one_token(shard);
-    let guard = shard
+    let opening = |permit| Opening {
+        permit,
+        request: one_token(shard),
+        form: Form::Text(None),
+    };
+    let openings = admit(shard, 1)?.into_iter().map(opening).collect();
+    let guards = shard
         .router
-        .open(permit, request, Form::Text, origin.clone())
+        .open(openings, origin)
         .map_err(|error| not_taken(shard, error))?;
     let patience = shard.config.limits.health_timeout();
-    match tokio::time::timeout(patience, guard.answer()).await {
-        Ok((_, usage, End::Finished(_))) if usage.completion_tokens > 0 => {
+    let answers = try_join_all(guards.iter().map(whole));
+    match tokio::time::timeout(patience, answers).await {
+        Ok(Ok(answers)) if answers.iter().all(|one| one.usage.completion_tokens > 0) => {
             let seconds = began.elapsed().as_secs_f64();
             let body = format!(r#"{{"status":"ok","seconds":{seconds:.3}}}"#);
             Ok(json(StatusCode::OK, body))
         }
-        Ok((_, _, End::Failed(error))) => Err(shard.core.unavailable(error.message())),
-        Ok(_) => Err(ApiError::unavailable("The model generated no token.")),
+        Ok(Err(error)) => Err(shard.core.unavailable(error.message())),
+        Ok(Ok(_)) => Err(ApiError::unavailable("The model generated no token.")),
         Err(_) => Err(ApiError::unavailable(format!(
             "The model generated no token in {} s.",
             patience.as_secs_f64()

@@ -12,7 +12,7 @@ use http::{HeaderValue, StatusCode};
 use hyper::body::{Frame, SizeHint};
 
 use crate::api::ApiError;
-use crate::router::{EventBody, PIECE};
+use crate::router::{ChoicesBody, EventBody, PIECE};
 use crate::server::{Deadline, Hangup, Stake};
 
 pub type Response = http::Response<Body>;
@@ -21,6 +21,7 @@ pub type Response = http::Response<Body>;
 pub enum Body {
     Whole(Whole),
     Events(EventBody),
+    Choices(ChoicesBody),
 }
 
 /// A body that is known to its end.
@@ -60,6 +61,7 @@ impl Body {
                 whole._stake = Some(stake);
             }
             Self::Events(events) => events.keep(stake),
+            Self::Choices(choices) => choices.keep(stake),
         }
     }
 }
@@ -98,6 +100,7 @@ impl hyper::body::Body for Body {
         match self.get_mut() {
             Self::Whole(whole) => Poll::Ready(whole.next().map(|piece| Ok(Frame::data(piece)))),
             Self::Events(events) => Pin::new(events).poll_frame(cx),
+            Self::Choices(choices) => Pin::new(choices).poll_frame(cx),
         }
     }
 
@@ -105,6 +108,7 @@ impl hyper::body::Body for Body {
         match self {
             Self::Whole(whole) => whole.bytes.is_empty(),
             Self::Events(events) => events.is_end_stream(),
+            Self::Choices(choices) => choices.is_end_stream(),
         }
     }
 
@@ -112,6 +116,7 @@ impl hyper::body::Body for Body {
         match self {
             Self::Whole(whole) => SizeHint::with_exact(whole.bytes.len() as u64),
             Self::Events(events) => events.size_hint(),
+            Self::Choices(choices) => choices.size_hint(),
         }
     }
 }

@@ -12,8 +12,8 @@ use hyper::body::{Body, Frame, SizeHint};
 use llmrt_wire::RequestId;
 
 use super::Router;
-use super::outlet::{End, Outlet};
-use crate::api::Usage;
+use super::outlet::{End, Form, Outlet};
+use crate::api::{Told, Usage};
 use crate::server::Stake;
 
 /// Most bytes that leave in one piece. More would only wait inside hyper instead of in the counted buffer.
@@ -36,6 +36,14 @@ pub struct RequestGuard {
     pub(super) permit: Permit,
 }
 
+/// All of an answer that was not streamed.
+pub struct WholeAnswer {
+    pub text: String,
+    pub told: Told,
+    pub usage: Usage,
+    pub end: End,
+}
+
 impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.permit.0.left(self.id);
@@ -43,8 +51,8 @@ impl Drop for RequestGuard {
 }
 
 impl RequestGuard {
-    /// Waits for the end of a request of [`super::Form::Text`]; returns its text.
-    pub async fn answer(&self) -> (String, Usage, End) {
+    /// Waits for the end of a request of [`super::Form::Text`].
+    pub async fn answer(&self) -> WholeAnswer {
         let end = poll_fn(|cx| {
             let mut outlet = self.outlet.borrow_mut();
             match outlet.end.take() {
@@ -59,7 +67,37 @@ impl RequestGuard {
         let mut outlet = self.outlet.borrow_mut();
         // Rows are whole characters, so their sum is text.
         let text = String::from_utf8(outlet.waiting.split().into()).unwrap_or_default();
-        (text, outlet.usage, end)
+        let told = match &mut outlet.form {
+            Form::Text(told) => told.take(),
+            Form::Events(_) => None,
+        };
+        WholeAnswer {
+            text,
+            told: told.map(|told| *told).unwrap_or_default(),
+            usage: outlet.usage,
+            end,
+        }
+    }
+
+    /// The next piece that waits; `None` inside when the request has ended and all of it was taken.
+    pub(super) fn poll_piece(&self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
+        let router = &self.permit.0;
+        let mut outlet = self.outlet.borrow_mut();
+        if !outlet.waiting.is_empty() {
+            let piece = outlet.waiting.len().min(PIECE);
+            let piece = outlet.waiting.split_to(piece).freeze();
+            if outlet.stalled.is_some() {
+                let still =
+                    outlet.end.is_some() || outlet.waiting.len() > router.limits.buffer_bytes;
+                outlet.stalled = still.then(Instant::now);
+            }
+            return Poll::Ready(Some(piece));
+        }
+        if outlet.end.is_some() {
+            return Poll::Ready(None);
+        }
+        outlet.await_more(cx);
+        Poll::Pending
     }
 
     /// Makes the body of a streamed response.
@@ -111,23 +149,8 @@ impl Body for EventBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let router = &self.guard.permit.0;
-        let mut outlet = self.guard.outlet.borrow_mut();
-        if !outlet.waiting.is_empty() {
-            let piece = outlet.waiting.len().min(PIECE);
-            let piece = outlet.waiting.split_to(piece).freeze();
-            if outlet.stalled.is_some() {
-                let still =
-                    outlet.end.is_some() || outlet.waiting.len() > router.limits.buffer_bytes;
-                outlet.stalled = still.then(Instant::now);
-            }
-            return Poll::Ready(Some(Ok(Frame::data(piece))));
-        }
-        if outlet.end.is_some() {
-            return Poll::Ready(None);
-        }
-        outlet.await_more(cx);
-        Poll::Pending
+        let piece = self.guard.poll_piece(cx);
+        piece.map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {

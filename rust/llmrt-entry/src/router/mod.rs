@@ -3,6 +3,8 @@
 //! A shard is one thread, so nothing here locks. A request is open from [`Router::open`] until its end has arrived or
 //! its [`RequestGuard`] is dropped, whichever is first; an id that is not open is ignored.
 
+mod choices;
+mod extras;
 mod guard;
 mod outlet;
 mod stall;
@@ -18,11 +20,13 @@ use llmrt_link::{Outbox, SendError};
 use llmrt_wire::{Abort, FinishReason, First, IdMap, Request, RequestId, Submit, TextFrame};
 use tokio::sync::Notify;
 
+pub use choices::{ChoicesBody, Closing};
 pub use guard::{EventBody, PIECE, Permit, RequestGuard};
 pub use outlet::{End, EventWriter, Form, Origin};
 
-use crate::api::ApiError;
+use crate::api::{ApiError, Row};
 use crate::metrics::Metrics;
+use extras::Extras;
 use outlet::Outlet;
 use stall::Stalled;
 
@@ -37,6 +41,13 @@ pub struct RouterLimits {
     pub stall_timeout: Duration,
     /// Longest silence on a stream.
     pub ping_interval: Option<Duration>,
+}
+
+/// A generation that is to be opened.
+pub struct Opening {
+    pub permit: Permit,
+    pub request: Request,
+    pub form: Form,
 }
 
 /// The request table and what surrounds it.
@@ -79,12 +90,12 @@ impl Router {
         })
     }
 
-    /// A permit for one generation, while there are any.
-    pub fn admit(self: &Rc<Self>) -> Option<Permit> {
+    /// Permits for `count` generations, while there are so many: all or none.
+    pub fn admit(self: &Rc<Self>, count: u32) -> Option<Vec<Permit>> {
         let taken = self.permits_taken.get();
-        (taken < self.limits.permits).then(|| {
-            self.permits_taken.set(taken + 1);
-            Permit(self.clone())
+        (count <= self.limits.permits.saturating_sub(taken)).then(|| {
+            self.permits_taken.set(taken + count);
+            (0..count).map(|_| Permit(self.clone())).collect()
         })
     }
 
@@ -111,30 +122,39 @@ impl Router {
         RequestId::new(self.worker, self.shard, self.sequence.get())
     }
 
-    /// Submits `request` and opens its place in the table.
+    /// Submits the requests of one client request and opens their places in the table: all or none.
     ///
     /// # Errors
-    /// The scheduler takes no request now.
+    /// The scheduler does not take them now.
     pub fn open(
         self: &Rc<Self>,
-        permit: Permit,
-        request: Request,
-        form: Form,
-        origin: Origin,
-    ) -> Result<RequestGuard, SendError> {
-        let (id, prompt_tokens) = (request.id, request.prompt.len() as u32);
+        openings: Vec<Opening>,
+        origin: &Origin,
+    ) -> Result<Vec<RequestGuard>, SendError> {
+        let mut requests = Vec::with_capacity(openings.len());
+        let mut places = Vec::with_capacity(openings.len());
+        for opening in openings {
+            let (id, prompt_tokens) = (opening.request.id, opening.request.prompt.len() as u32);
+            requests.push(opening.request);
+            places.push((id, prompt_tokens, opening.permit, opening.form));
+        }
         self.outbox.send(
             &Submit {
-                requests: vec![request],
+                requests,
                 ..Submit::default()
             }
             .into(),
         )?;
-        self.metrics.prompt_tokens.inc_by(u64::from(prompt_tokens));
-        let outlet = Rc::new(RefCell::new(Outlet::new(form, prompt_tokens, origin)));
-        self.open.borrow_mut().insert(id, outlet.clone());
+        let enter = |(id, prompt_tokens, permit, form)| {
+            self.metrics.prompt_tokens.inc_by(u64::from(prompt_tokens));
+            let outlet = Outlet::new(form, prompt_tokens, origin.clone());
+            let outlet = Rc::new(RefCell::new(outlet));
+            self.open.borrow_mut().insert(id, outlet.clone());
+            RequestGuard { id, outlet, permit }
+        };
+        let guards = places.into_iter().map(enter).collect();
         self.opened.notify_waiters();
-        Ok(RequestGuard { id, outlet, permit })
+        Ok(guards)
     }
 
     /// Hands the rows of one step to their responses. The columns of a frame fit together, as the wire sees to; what
@@ -173,26 +193,34 @@ impl Router {
 
     fn push_rows(&self, frame: &TextFrame, now: Instant) {
         let open = self.open.borrow();
+        let mut extras = Extras::of(frame);
         let mut start = 0;
-        for ((id, count), end) in frame
-            .ids
-            .iter()
-            .zip(frame.counts.iter())
-            .zip(frame.ends.iter())
-        {
+        for (index, ((id, count), end)) in (0..).zip(
+            frame
+                .ids
+                .iter()
+                .zip(frame.counts.iter())
+                .zip(frame.ends.iter()),
+        ) {
             let id = RequestId(*id);
-            let text = frame.text.get(start..*end as usize).unwrap_or_default();
+            let row = Row {
+                text: frame.text.get(start..*end as usize).unwrap_or_default(),
+                tokens: *count,
+                ..extras
+                    .as_mut()
+                    .map_or_else(Row::default, |extras| extras.take(index))
+            };
             start = *end as usize;
             let Some(outlet) = open.get(&id) else {
                 tracing::debug!(id = %id, "row of a request that is not open");
                 continue;
             };
             let mut state = outlet.borrow_mut();
-            state.push(text, *count, now, &self.metrics);
+            state.push(&row, now, &self.metrics);
             if state.waiting.len() > self.limits.buffer_bytes
                 && matches!(state.form, Form::Events(_))
             {
-                if state.waiting.len() > 4 * self.limits.buffer_bytes {
+                if state.waiting.len() > 4 * self.limits.buffer_bytes + state.allowance {
                     state.cut();
                 } else if state.stalled.is_none() {
                     state.stalled = Some(now);

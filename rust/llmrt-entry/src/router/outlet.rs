@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use llmrt_wire::{FinishReason, Outcome};
 
-use crate::api::{ApiError, Usage};
+use crate::api::{ApiError, Row, Told, Usage};
 use crate::metrics::Metrics;
 use crate::server::Hangup;
 
@@ -23,8 +23,8 @@ pub enum End {
 
 /// Turns results into the bytes of a streamed response. One per stream; it knows the stream's constant parts.
 pub trait EventWriter {
-    /// Appends the event of a non-empty `text`.
-    fn text(&mut self, text: &str, out: &mut BytesMut);
+    /// Appends the event of a row that is not silent; `usage` is that so far.
+    fn row(&mut self, row: &Row, usage: Usage, out: &mut BytesMut);
     /// Appends the closing events of a finished request.
     fn finish(&mut self, outcome: &Outcome, usage: Usage, out: &mut BytesMut);
     /// Appends the closing events of a failed request.
@@ -43,8 +43,8 @@ pub struct Origin {
 pub enum Form {
     /// Bytes of a streamed response, woken at each step.
     Events(Box<dyn EventWriter>),
-    /// Plain text, woken once at the end.
-    Text,
+    /// Plain text, woken once at the end, and what is told beside it if that is asked for.
+    Text(Option<Box<Told>>),
 }
 
 /// One open request: what has arrived for its response and was not taken yet.
@@ -52,6 +52,8 @@ pub struct Outlet {
     pub(super) form: Form,
     /// Bytes that wait for the response.
     pub(super) waiting: BytesMut,
+    /// Bytes that may wait beyond the router's bounds: a prompt is told in one piece, whatever its length.
+    pub(super) allowance: usize,
     pub(super) usage: Usage,
     pub(super) end: Option<End>,
     pub(super) waker: Option<Waker>,
@@ -74,6 +76,7 @@ impl Outlet {
         Self {
             form,
             waiting: BytesMut::new(),
+            allowance: 0,
             usage: Usage {
                 prompt_tokens,
                 ..Usage::default()
@@ -91,18 +94,27 @@ impl Outlet {
         }
     }
 
-    /// Takes a row of a step's frame: `text` of `tokens` tokens, which may be either empty or none.
-    pub(super) fn push(&mut self, text: &str, tokens: u32, now: Instant, metrics: &Metrics) {
-        if tokens > 0 {
-            self.count(tokens, now, metrics);
+    /// Takes a row of a step's frame.
+    pub(super) fn push(&mut self, row: &Row, now: Instant, metrics: &Metrics) {
+        if row.tokens > 0 {
+            self.count(row.tokens, now, metrics);
         }
-        if text.is_empty() {
+        if row.is_silent() {
             return;
         }
         match &mut self.form {
-            Form::Text => self.waiting.extend_from_slice(text.as_bytes()),
+            Form::Text(told) => {
+                self.waiting.extend_from_slice(row.text.as_bytes());
+                if let Some(told) = told {
+                    told.add(row);
+                }
+            }
             Form::Events(writer) => {
-                writer.text(text, &mut self.waiting);
+                let before = self.waiting.len();
+                writer.row(row, self.usage, &mut self.waiting);
+                if row.prompt.is_some() {
+                    self.allowance = self.waiting.len() - before;
+                }
                 self.last_event = now;
                 self.wake();
             }

@@ -1,5 +1,6 @@
 //! The whole entry over a real loopback socket, against a scripted core on in-memory links.
 
+mod choices;
 mod client;
 mod health;
 mod lifetime;
@@ -9,6 +10,7 @@ mod oversize;
 pub(crate) mod rig;
 mod streams;
 mod surface;
+mod told;
 mod visitor;
 mod worker;
 

@@ -150,6 +150,14 @@ impl Rig {
         }
     }
 
+    /// The requests of the next submit.
+    pub async fn submitted(&mut self) -> Vec<Request> {
+        match self.core.next().await {
+            Message::Submit(submit) => submit.requests,
+            other => panic!("{other:?} where a submit was expected"),
+        }
+    }
+
     /// Waits until nothing is open and no permit is out.
     pub async fn idle(&self) {
         let router = &self.shard.router;
@@ -279,6 +287,11 @@ impl Core {
                 });
             }
         }
+        self.results.send(&frame.into()).unwrap();
+    }
+
+    /// Sends a frame as it is.
+    pub fn frame(&mut self, frame: TextFrame) {
         self.results.send(&frame.into()).unwrap();
     }
 

@@ -139,6 +139,13 @@ fn texts_become_tokens_and_texts_again() {
         let chat = json!({"messages": [{"role": "user", "content": "Hi"}]});
         let chat = client.post("/tokenize", &chat).await.json().await;
         assert_eq!(chat["tokens"], json!("<user>Hi<assistant>".as_bytes()));
+        let ask = json!({"prompt": "Hé 1", "truncate_prompt_tokens": 2, "return_token_strs": true});
+        let cut = client.post("/tokenize", &ask).await.json().await;
+        // The space as GPT-2's alphabet spells it.
+        assert_eq!(
+            (&cut["count"], &cut["token_strs"]),
+            (&json!(2), &json!(["\u{120}", "1"]))
+        );
     });
 }
 

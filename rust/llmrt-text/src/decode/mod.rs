@@ -10,6 +10,7 @@ mod window;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tokenizers::Tokenizer;
@@ -64,6 +65,14 @@ impl TokenDecoder {
     /// Whether tokens are decoded by table.
     pub fn is_table(&self) -> bool {
         matches!(self.0, Kind::Table(_))
+    }
+
+    /// Bytes of one token by itself, special or not; none for ids outside the vocabulary.
+    pub fn bytes(&self, token: u32) -> Cow<'_, [u8]> {
+        match &self.0 {
+            Kind::Table(table) => table.get(token, false).into(),
+            Kind::Window(window) => window.alone(token).into_bytes().into(),
+        }
     }
 
     /// Begins a text that continues a prompt; `prompt_tail` is the end of the prompt's tokens.

@@ -234,3 +234,15 @@ fn characters_that_never_complete_cost_no_memory() {
         );
     }
 }
+
+#[test]
+fn a_token_alone_has_its_exact_bytes() {
+    let tokenizer = byte_level();
+    let lead = tokenizer.token_to_id("ð").expect("the byte F0");
+    let table = TokenDecoder::new(Arc::new(tokenizer));
+    assert_eq!(*table.bytes(lead), [0xF0]);
+    assert!(table.bytes(u32::MAX).is_empty());
+    let (window, _) = shrinking();
+    assert_eq!(*window.bytes(0), *b"a");
+    assert_eq!(*window.bytes(1), *b" b", "the space of a word stays");
+}

@@ -107,6 +107,11 @@ impl Window {
         state.pending.clear();
     }
 
+    /// The text of one token without any context.
+    pub fn alone(&self, token: u32) -> String {
+        self.apart(&[token])
+    }
+
     /// Whether a token has text. Tokens without are kept out of the window: behind a window of such tokens alone, a
     /// decoder would take the text for the beginning of one.
     fn shows(&self, token: u32, skip_special: bool) -> bool {

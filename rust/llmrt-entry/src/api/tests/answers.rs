@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::response::{Answer, StopReason, body, response_id};
-use super::super::{Choice, ChunkWriter, Endpoint, Envelope, Finish, Usage};
+use super::super::{Choice, ChunkWriter, Endpoint, Envelope, Finish, Parts, Streaming, Usage};
 
 const ENVELOPE: Envelope = Envelope {
     id: "chatcmpl-1",
@@ -22,6 +22,14 @@ const STOP: Finish = Finish {
     reason: FinishReason::Stop,
     stop: StopReason::None,
 };
+
+fn streaming(include_usage: bool) -> Streaming {
+    Streaming {
+        stream: true,
+        include_usage,
+        continuous_usage: false,
+    }
+}
 
 /// JSON of each event; the last must be `[DONE]`.
 fn events(out: &[u8]) -> Vec<Value> {
@@ -40,14 +48,31 @@ fn stream(
     rest: &str,
     finish: &Finish,
 ) -> Vec<Value> {
-    let writer = ChunkWriter::new(endpoint, &ENVELOPE, include_usage);
+    let writer = ChunkWriter::new(endpoint, &ENVELOPE, streaming(include_usage));
     let (mut out, mut choice) = (BytesMut::new(), Choice::new(0));
     for delta in deltas {
-        writer.text(&mut out, &mut choice, delta);
+        writer.text(&mut out, &mut choice, delta, USAGE);
     }
-    writer.finish(&mut out, &mut choice, rest, finish);
+    writer.text(&mut out, &mut choice, rest, USAGE);
+    writer.finish(&mut out, &mut choice, None, finish, USAGE);
     writer.end(&mut out, USAGE);
     events(&out)
+}
+
+fn answer<'a>(text: &'a str, finish: Finish<'a>) -> Answer<'a> {
+    static NOTHING: Parts = Parts {
+        echo: None,
+        logprobs: None,
+        token_ids: None,
+        prompt_token_ids: None,
+        prompt_logprobs: None,
+    };
+    Answer {
+        index: 0,
+        text,
+        finish,
+        parts: &NOTHING,
+    }
 }
 
 fn content(endpoint: Endpoint, choice: &Value) -> &str {
@@ -80,7 +105,7 @@ proptest! {
         let stop = text.as_deref().map(StopReason::Text).or(token.map(StopReason::Token)).unwrap_or(StopReason::None);
         let finish = Finish { reason, stop };
         let whole = deltas.concat() + &rest;
-        let unary = body(endpoint, &ENVELOPE, &[Answer { index: 0, text: &whole, finish }], USAGE);
+        let unary = body(endpoint, &ENVELOPE, &[answer(&whole, finish)], USAGE);
         let unary: Value = serde_json::from_slice(&unary).unwrap();
         let mut chunks = stream(endpoint, include_usage, &deltas, &rest, &finish);
         if include_usage {
@@ -117,12 +142,12 @@ fn the_bytes_of_a_chat_stream() {
             model: "m",
             ..ENVELOPE
         },
-        false,
+        streaming(false),
     );
     let (mut out, mut choice) = (BytesMut::new(), Choice::new(0));
-    writer.text(&mut out, &mut choice, "Hi");
-    writer.text(&mut out, &mut choice, "\n\u{1f600}\u{1}");
-    writer.finish(&mut out, &mut choice, "", &STOP);
+    writer.text(&mut out, &mut choice, "Hi", USAGE);
+    writer.text(&mut out, &mut choice, "\n\u{1f600}\u{1}", USAGE);
+    writer.finish(&mut out, &mut choice, None, &STOP, USAGE);
     writer.end(&mut out, USAGE);
     let head = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":0,"delta":"#;
     let expected = [
@@ -148,15 +173,15 @@ fn the_bytes_of_a_completion_stream() {
             model: "m",
             ..ENVELOPE
         },
-        true,
+        streaming(true),
     );
     let (mut out, mut choice) = (BytesMut::new(), Choice::new(0));
-    writer.text(&mut out, &mut choice, "Hi");
+    writer.text(&mut out, &mut choice, "Hi", USAGE);
     let finish = Finish {
         reason: FinishReason::Stop,
         stop: StopReason::Text("\""),
     };
-    writer.finish(&mut out, &mut choice, "!", &finish);
+    writer.finish(&mut out, &mut choice, None, &finish, USAGE);
     writer.end(&mut out, USAGE);
     let head = r#"data: {"id":"chatcmpl-1","object":"text_completion","created":7,"model":"m","choices":["#;
     let expected = [
@@ -164,7 +189,7 @@ fn the_bytes_of_a_completion_stream() {
         r#"{"index":0,"text":"Hi","logprobs":null,"finish_reason":null}],"usage":null}"#,
         "\n\n",
         head,
-        r#"{"index":0,"text":"!","logprobs":null,"finish_reason":"stop","stop_reason":"\""}],"usage":null}"#,
+        r#"{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":"\""}],"usage":null}"#,
         "\n\n",
         head,
         r#"],"usage":{"prompt_tokens":5,"total_tokens":14,"completion_tokens":9,"prompt_tokens_details":{"cached_tokens":3}}}"#,
@@ -172,6 +197,28 @@ fn the_bytes_of_a_completion_stream() {
         "data: [DONE]\n\n",
     ];
     assert_eq!(std::str::from_utf8(&out).unwrap(), expected.concat());
+}
+
+#[test]
+fn usage_in_every_chunk() {
+    let streaming = Streaming {
+        continuous_usage: true,
+        ..streaming(true)
+    };
+    let writer = ChunkWriter::new(Endpoint::Chat, &ENVELOPE, streaming);
+    let (mut out, mut choice) = (BytesMut::new(), Choice::new(0));
+    let first = Usage {
+        completion_tokens: 1,
+        ..USAGE
+    };
+    writer.text(&mut out, &mut choice, "x", first);
+    writer.finish(&mut out, &mut choice, None, &STOP, USAGE);
+    writer.end(&mut out, USAGE);
+    let chunks = events(&out);
+    let told = chunks
+        .iter()
+        .map(|chunk| &chunk["usage"]["completion_tokens"]);
+    assert_eq!(told.collect::<Vec<_>>(), [1, 9, 9]);
 }
 
 #[test]
@@ -187,23 +234,23 @@ fn an_answer_without_text_still_opens_and_finishes() {
 
 #[test]
 fn nothing_follows_a_finish() {
-    let writer = ChunkWriter::new(Endpoint::Chat, &ENVELOPE, false);
+    let writer = ChunkWriter::new(Endpoint::Chat, &ENVELOPE, streaming(false));
     let (mut out, mut choice) = (BytesMut::new(), Choice::new(0));
-    writer.finish(&mut out, &mut choice, "a", &STOP);
+    writer.finish(&mut out, &mut choice, None, &STOP, USAGE);
     let size = out.len();
-    writer.text(&mut out, &mut choice, "b");
-    writer.finish(&mut out, &mut choice, "c", &STOP);
+    writer.text(&mut out, &mut choice, "b", USAGE);
+    writer.finish(&mut out, &mut choice, None, &STOP, USAGE);
     assert!(choice.is_finished() && out.len() == size);
 }
 
 #[test]
 fn choices_are_told_apart() {
-    let writer = ChunkWriter::new(Endpoint::Chat, &ENVELOPE, false);
+    let writer = ChunkWriter::new(Endpoint::Chat, &ENVELOPE, streaming(false));
     let mut out = BytesMut::new();
     let mut choices = [Choice::new(0), Choice::new(1), Choice::new(4_294_967_295)];
     for choice in &mut choices {
-        writer.text(&mut out, choice, "x");
-        writer.finish(&mut out, choice, "", &STOP);
+        writer.text(&mut out, choice, "x", USAGE);
+        writer.finish(&mut out, choice, None, &STOP, USAGE);
     }
     writer.end(&mut out, USAGE);
     let chunks = events(&out);
@@ -221,13 +268,13 @@ fn choices_are_told_apart() {
 
 #[test]
 fn a_chunk_fits_the_buffer_it_reserves() {
-    let writer = ChunkWriter::new(Endpoint::Chat, &ENVELOPE, true);
+    let writer = ChunkWriter::new(Endpoint::Chat, &ENVELOPE, streaming(true));
     let mut choice = Choice::new(u32::MAX);
     let mut out = BytesMut::with_capacity(1024);
     let start = out.as_ptr();
     for _ in 0..1000 {
         out.clear();
-        writer.text(&mut out, &mut choice, "text\n");
+        writer.text(&mut out, &mut choice, "text\n", USAGE);
         assert_eq!(out.as_ptr(), start);
     }
 }
@@ -257,11 +304,7 @@ fn stop_reasons() {
 
 #[test]
 fn whole_answers() {
-    let answer = Answer {
-        index: 0,
-        text: "Hi",
-        finish: STOP,
-    };
+    let answer = answer("Hi", STOP);
     let chat: Value =
         serde_json::from_slice(&body(Endpoint::Chat, &ENVELOPE, &[answer], USAGE)).unwrap();
     let expected = json!({

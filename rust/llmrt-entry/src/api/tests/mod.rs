@@ -1,10 +1,12 @@
 //! Tests of the surface as a whole; those of one file stand in it.
 
 mod answers;
+mod details;
 mod json;
 mod prompts;
 mod properties;
 mod requests;
+mod telling;
 
 use serde_json::{Value, json};
 
@@ -16,6 +18,8 @@ fn limits() -> Limits {
     Limits {
         max_model_len: 100,
         vocab_size: 50,
+        max_choices: 128,
+        priorities: true,
         defaults: Defaults::default(),
     }
 }

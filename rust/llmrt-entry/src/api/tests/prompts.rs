@@ -9,36 +9,61 @@ use super::{chat, completion, rendered};
 
 #[test]
 fn completion_prompts() {
-    let prompt =
-        |prompt: Value| completion(json!({ "prompt": prompt })).map(|request| request.prompt);
-    assert_eq!(prompt(json!("x")).unwrap(), Prompt::Text("x".into()));
-    assert_eq!(prompt(json!(["x"])).unwrap(), Prompt::Text("x".into()));
-    assert_eq!(prompt(json!([1, 49])).unwrap(), Prompt::Tokens(vec![1, 49]));
-    assert_eq!(
-        prompt(json!([[1, 49]])).unwrap(),
-        Prompt::Tokens(vec![1, 49])
-    );
+    let prompts =
+        |prompt: Value| completion(json!({ "prompt": prompt })).map(|request| request.prompts);
+    let text = |text: &str| Prompt::Text(text.into());
+    let tokens = |ids: &[u32]| Prompt::Tokens(ids.to_vec());
+    let cases = [
+        (json!("x"), vec![text("x")]),
+        (json!(["x"]), vec![text("x")]),
+        (
+            json!(["a", "b", "a"]),
+            vec![text("a"), text("b"), text("a")],
+        ),
+        (json!([1, 49]), vec![tokens(&[1, 49])]),
+        (json!([[1, 49]]), vec![tokens(&[1, 49])]),
+        (json!([[1], [2, 3]]), vec![tokens(&[1]), tokens(&[2, 3])]),
+        (json!(["a", [1]]), vec![text("a"), tokens(&[1])]),
+    ];
+    for (given, expected) in cases {
+        assert_eq!(prompts(given.clone()).unwrap(), expected, "{given}");
+    }
     let cases = [
         (json!(null), "prompt"),
         (json!(""), "prompt"),
         (json!([]), "prompt"),
-        (json!([""]), "prompt"),
+        (json!([""]), "prompt[0]"),
+        (json!(["x", ""]), "prompt[1]"),
         (json!([[]]), "prompt[0]"),
-        (json!([["x"]]), "prompt[0]"),
-        (json!([[[1]]]), "prompt[0]"),
+        (json!([[1], []]), "prompt[1]"),
+        (json!([["x"]]), "prompt[0][0]"),
+        (json!([[[1]]]), "prompt[0][0]"),
+        (json!(["x", 1]), "prompt[1]"),
         (json!([1, -1]), "prompt[1]"),
         (json!([50]), "prompt[0]"),
+        (json!([[1], [50]]), "prompt[1][0]"),
         (json!([1, "x"]), "prompt[1]"),
         (json!([true]), "prompt[0]"),
         (json!({}), "prompt"),
-        (json!(["a", "b"]), "prompt"),
-        (json!([[1], [2]]), "prompt"),
-        (json!(vec![1; 100]), "prompt"),
+        (json!(vec!["x"; 129]), "prompt"),
     ];
     for (bad, param) in cases {
-        let error = prompt(bad.clone()).unwrap_err();
+        let error = prompts(bad.clone()).unwrap_err();
         assert_eq!(error.status(), 400);
         assert_eq!(rendered(&error)["param"], param, "{bad}: {error}");
+    }
+}
+
+#[test]
+fn prompts_times_answers_are_bounded() {
+    let ask = |count: usize, n: u32| {
+        completion(json!({"prompt": vec!["x"; count], "n": n, "best_of": n}))
+    };
+    assert_eq!(ask(64, 2).unwrap().prompts.len(), 64);
+    assert_eq!(ask(1, 128).unwrap().options.details.n, 128);
+    for (count, n, param) in [(65, 2, "prompt"), (1, 129, "n"), (128, 128, "prompt")] {
+        let error = ask(count, n).unwrap_err();
+        assert_eq!(rendered(&error)["param"], param, "{count} {n}: {error}");
     }
 }
 

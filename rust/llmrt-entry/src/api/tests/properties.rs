@@ -25,7 +25,7 @@ proptest! {
         prop_assert!(sampling.top_p > 0.0 && sampling.top_p <= 1.0);
         prop_assert!((0.0..=1.0).contains(&sampling.min_p));
         prop_assert!(sampling.repetition_penalty > 0.0 && sampling.repetition_penalty.is_finite());
-        prop_assert!((1..=100 - tokens as u32).contains(&sampling.max_tokens));
+        prop_assert!(sampling.max_tokens <= 100 - tokens as u32);
         prop_assert!(sampling.min_tokens <= sampling.max_tokens);
         prop_assert!(sampling.stop_token_ids.iter().all(|id| *id < 50));
         prop_assert!(sampling.logit_bias.iter().all(|(id, bias)| *id < 50 && bias.abs() <= 100.0));
@@ -56,6 +56,15 @@ fn name() -> impl Strategy<Value = String> {
         "repetition_penalty",
         "n",
         "logprobs",
+        "top_logprobs",
+        "prompt_logprobs",
+        "echo",
+        "allowed_token_ids",
+        "bad_words",
+        "deadline_ms",
+        "priority",
+        "truncate_prompt_tokens",
+        "chat_template_kwargs",
         "tools",
         "response_format",
         "modalities",

@@ -3,7 +3,8 @@
 use llmrt_wire::{Output, Sampling};
 use serde_json::{Value, json};
 
-use super::super::sampling::{MAX_LOGIT_BIAS, MAX_STOP_BYTES, MAX_STOP_TOKEN_IDS};
+use super::super::lists::{MAX_LOGIT_BIAS, MAX_STOP_BYTES};
+use super::super::sampling::MAX_STOP_TOKEN_IDS;
 use super::super::{CompletionRequest, Defaults, Limits, Options};
 use super::{chat, completion, limits, rendered};
 
@@ -63,6 +64,17 @@ fn numbers_outside_their_range() {
         ("skip_special_tokens", vec![json!("no")]),
         ("stream", vec![json!(1), json!("true")]),
         ("model", vec![json!(1)]),
+        ("n", vec![json!(0), json!(-1), json!(129), json!(5_000_000)]),
+        (
+            "priority",
+            vec![json!(1u64 << 31), json!(0.5), json!("high")],
+        ),
+        ("cache_salt", vec![json!(1), json!("x".repeat(257))]),
+        (
+            "truncate_prompt_tokens",
+            vec![json!(0), json!(-2), json!(101)],
+        ),
+        ("add_special_tokens", vec![json!(1)]),
     ];
     for (name, values) in cases {
         for value in values {
@@ -108,6 +120,9 @@ fn numbers_at_their_bounds() {
             ],
         ),
         ("stop_token_ids", vec![json!([0, 49]), json!([])]),
+        ("allowed_token_ids", vec![json!([0, 49]), json!(null)]),
+        ("bad_words", vec![json!(["x", " y"]), json!([])]),
+        ("deadline_ms", vec![json!(1), json!(86_400_000)]),
     ];
     for (name, values) in cases {
         for value in values {
@@ -179,9 +194,13 @@ fn fields_against_each_other() {
     );
     let part = "stream_options.continuous_usage_stats";
     refused(
-        json!({"stream_options": {"continuous_usage_stats": true}, "stream": true}),
+        json!({"stream_options": {"continuous_usage_stats": "yes"}, "stream": true}),
         part,
     );
+    refused(json!({"n": 2, "temperature": 0}), "n");
+    accepted(json!({"n": 1, "temperature": 0}));
+    refused(json!({"n": 2, "best_of": 3}), "best_of");
+    refused(json!({"best_of": 2}), "best_of");
 }
 
 #[test]
@@ -190,14 +209,10 @@ fn what_is_not_supported_says_so() {
         json!({"tools": []}),
         json!({"tool_choice": "auto"}),
         json!({"response_format": {"type": "json_schema"}}),
-        json!({"n": 5_000_000}),
-        json!({"top_logprobs": 1_000_000}),
-        json!({"echo": true}),
-        json!({"prompt_logprobs": 0}),
         json!({"reasoning_effort": "low"}),
         json!({"guided_choice": ["a"]}),
         json!({"chat_template": "{{ x }}"}),
-        json!({"continue_final_message": true}),
+        json!({"documents": [{"text": "x"}]}),
     ];
     for extra in cases {
         let (name, _) = extra.as_object().unwrap().iter().next().unwrap();

@@ -12,6 +12,7 @@ use llmrt_link::PeerState;
 use llmrt_wire::{Finished, Message, Outcome, Sampling};
 use tokio::sync::{mpsc, watch};
 
+use super::guard::WholeAnswer;
 use super::*;
 use crate::api::Usage;
 
@@ -57,8 +58,8 @@ impl Sent {
 struct Words;
 
 impl EventWriter for Words {
-    fn text(&mut self, text: &str, out: &mut BytesMut) {
-        out.extend_from_slice(text.as_bytes());
+    fn row(&mut self, row: &Row, _usage: Usage, out: &mut BytesMut) {
+        out.extend_from_slice(row.text.as_bytes());
         out.extend_from_slice(b"|");
     }
 
@@ -96,12 +97,28 @@ fn request(id: RequestId) -> Request {
 }
 
 fn open(router: &Rc<Router>, form: Form) -> Result<RequestGuard, SendError> {
-    let permit = router.admit().expect("a permit");
+    let permit = router.admit(1).expect("a permit").remove(0);
     let origin = Origin {
         label: "label".into(),
         arrived: Instant::now(),
     };
-    router.open(permit, request(router.next_id()), form, origin)
+    open_one(router, permit, request(router.next_id()), form, origin)
+}
+
+fn open_one(
+    router: &Rc<Router>,
+    permit: Permit,
+    request: Request,
+    form: Form,
+    origin: Origin,
+) -> Result<RequestGuard, SendError> {
+    let opening = Opening {
+        permit,
+        request,
+        form,
+    };
+    let mut guards = router.open(vec![opening], &origin)?;
+    Ok(guards.remove(0))
 }
 
 fn events() -> Form {
@@ -203,10 +220,10 @@ fn leaving_aborts_at_once_and_returns_the_permit() {
     let router = router(1, 1024, &outbox);
     let guard = open(&router, events()).unwrap();
     let id = guard.id;
-    assert!(router.admit().is_none());
+    assert!(router.admit(1).is_none());
     drop(guard.into_body());
     assert_eq!(outbox.aborted(), [id]);
-    assert!(router.admit().is_some());
+    assert!(router.admit(1).is_some());
     router.deliver(frame(&[
         (id, 1, "late", None),
         (id, 0, "", Some(FinishReason::Abort)),
@@ -228,13 +245,15 @@ fn a_refused_submit_leaves_nothing_behind() {
 #[test]
 fn text_is_answered_whole() {
     let router = router(2, 1024, &Arc::default());
-    let guard = open(&router, Form::Text).unwrap();
+    let guard = open(&router, Form::Text(None)).unwrap();
     let id = guard.id;
     // More than a stream may have waiting: an answer that is collected has no reader to stall.
     let long = "é".repeat(8 * 1024);
     router.deliver(frame(&[(id, 1, &long, None)]));
     router.deliver(frame(&[(id, 1, "!", Some(FinishReason::Length))]));
-    let (text, usage, end) = guard.answer().now_or_never().unwrap();
+    let WholeAnswer {
+        text, usage, end, ..
+    } = guard.answer().now_or_never().unwrap();
     assert_eq!(text, long + "!");
     assert_eq!(
         usage,
@@ -245,9 +264,9 @@ fn text_is_answered_whole() {
         }
     );
     assert_eq!(end, End::Finished(outcome(FinishReason::Length)));
-    let failed = open(&router, Form::Text).unwrap();
+    let failed = open(&router, Form::Text(None)).unwrap();
     router.deliver(frame(&[(failed.id, 0, "", Some(FinishReason::Error))]));
-    let (_, _, end) = failed.answer().now_or_never().unwrap();
+    let end = failed.answer().now_or_never().unwrap().end;
     assert_eq!(end, End::Failed(ApiError::internal("broken")));
     // The permits stay with the answers until those have left.
     assert_eq!(router.permits_taken(), 2);
@@ -260,11 +279,14 @@ fn a_dead_core_ends_everything() {
     let outbox = Arc::default();
     let router = router(2, 1024, &outbox);
     let mut stream = open(&router, events()).unwrap().into_body();
-    let text = open(&router, Form::Text).unwrap();
+    let text = open(&router, Form::Text(None)).unwrap();
     let error = ApiError::unavailable("gone");
     router.fail_all(&error);
     assert_eq!(take(&mut stream).unwrap(), "503: gone|");
-    assert_eq!(text.answer().now_or_never().unwrap().2, End::Failed(error));
+    assert_eq!(
+        text.answer().now_or_never().unwrap().end,
+        End::Failed(error)
+    );
     drop((stream, text));
     assert_eq!(router.permits_taken(), 0);
 }
@@ -300,7 +322,7 @@ fn only_silent_streams_that_are_read_are_pinged() {
     let router = router(2, 1024, &Arc::default());
     let (guard, text) = (
         open(&router, events()).unwrap(),
-        open(&router, Form::Text).unwrap(),
+        open(&router, Form::Text(None)).unwrap(),
     );
     let (id, stream) = (guard.id, guard.outlet.clone());
     let mut body = guard.into_body();

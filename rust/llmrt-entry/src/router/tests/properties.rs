@@ -50,13 +50,13 @@ proptest! {
                 Op::Open => {
                     let held = known.values().filter(|k| k.body.borrow().is_some()).count() as u32;
                     prop_assert_eq!(router.permits_taken(), held);
-                    let Some(permit) = router.admit() else {
+                    let Some(mut permits) = router.admit(1) else {
                         prop_assert_eq!(held, 4);
                         continue;
                     };
                     let origin = Origin { label: "l".into(), arrived: Instant::now() };
                     let id = router.next_id();
-                    let guard = router.open(permit, request(id), events(), origin).unwrap();
+                    let guard = open_one(&router, permits.remove(0), request(id), events(), origin).unwrap();
                     let entry = Known::default();
                     *entry.body.borrow_mut() = Some(guard.into_body());
                     *entry.open.borrow_mut() = true;
