@@ -2,6 +2,8 @@
 
 use llmrt_wire::{Finished, First, Outcome, RequestId, TextFrame};
 
+use crate::stream::Report;
+
 /// Bytes of text that a token usually stands for.
 const TOKEN_BYTES: usize = 5;
 
@@ -15,9 +17,8 @@ pub struct Cut {
 /// What one request shows in a step.
 pub struct Row<'t> {
     pub id: RequestId,
-    pub tokens: u32,
     pub text: &'t str,
-    pub first: Option<First>,
+    pub report: Report,
     pub outcome: Option<Outcome>,
 }
 
@@ -36,10 +37,10 @@ impl Cut {
         let frame = self.frame(row.id.worker());
         let index = frame.ids.len() as u32;
         frame.ids.push(row.id.0);
-        frame.counts.push(row.tokens);
+        frame.counts.push(row.report.tokens);
         frame.text.push_str(row.text);
         frame.ends.push(frame.text.len() as u32);
-        frame.first.extend(row.first.map(|first| First {
+        frame.first.extend(row.report.first.map(|first| First {
             row: index,
             ..first
         }));
@@ -47,6 +48,9 @@ impl Cut {
             row: index,
             outcome,
         }));
+        if let Some(told) = row.report.told {
+            told.add_to(frame, index, row.report.tokens);
+        }
     }
 
     /// One frame for each worker with something to show.

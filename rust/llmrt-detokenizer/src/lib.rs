@@ -13,6 +13,7 @@ mod run;
 mod serve;
 mod state;
 mod stream;
+mod told;
 
 pub use config::{Config, ConfigError};
 pub use run::{RunError, run};

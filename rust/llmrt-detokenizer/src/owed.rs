@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use llmrt_link::Outbox;
-use llmrt_wire::{Finished, First, Message, Outcome, TextFrame};
+use llmrt_wire::{Finished, First, Message, Outcome, PromptLogprobs, TextFrame, TokenIds};
 use tokio::time::Instant;
 
 /// Frames that are kept with their text; of older ones only the ends of requests are.
@@ -35,7 +35,7 @@ impl Owed {
     }
 
     /// Keeps a frame. Above the bound the oldest gives up its text, but no request's end: a row that ends its request
-    /// ends it with `lost` instead if text goes with it.
+    /// ends it with `lost` instead if text, token ids or log probabilities go with it.
     pub fn push(&mut self, frame: Message, lost: &Outcome) {
         self.frames.push_back(frame);
         while self.frames.len() > MAX_FRAMES {
@@ -68,7 +68,15 @@ impl Owed {
     }
 }
 
-/// Appends the rows of `frame` that end a request to `ends`, without their text.
+/// Whether a row has more than its text: token ids, with or without log probabilities, or those of its prompt.
+fn tells(tokens: &Option<TokenIds>, prompts: &[PromptLogprobs], row: u32) -> bool {
+    let with_ids = tokens
+        .as_ref()
+        .is_some_and(|tokens| tokens.rows.contains(&row));
+    with_ids || prompts.iter().any(|prompt| prompt.row == row)
+}
+
+/// Appends the rows of `frame` that end a request to `ends`, without their text and whatever else they tell.
 fn keep_ends(frame: TextFrame, lost: &Outcome, ends: &mut TextFrame) {
     ends.step = frame.step;
     for finished in frame.finished {
@@ -81,7 +89,7 @@ fn keep_ends(frame: TextFrame, lost: &Outcome, ends: &mut TextFrame) {
             continue;
         };
         let start = row.checked_sub(1).map_or(0, |before| frame.ends[before]);
-        let outcome = if end > start {
+        let outcome = if end > start || tells(&frame.tokens, &frame.prompt_logprobs, finished.row) {
             lost.clone()
         } else {
             finished.outcome
@@ -110,6 +118,8 @@ mod tests {
     use super::*;
     use crate::cut::{Cut, Row};
     use crate::state::failure;
+    use crate::stream::Report;
+    use crate::told::Told;
 
     /// Takes so many messages, then none.
     struct Narrow(usize, Mutex<Vec<Message>>);
@@ -142,19 +152,28 @@ mod tests {
         }
     }
 
-    /// One row that ends, one that ends with text, one with text only.
+    /// One row that ends, one that ends with text, one with text only, one that ends with a token id.
     fn frame(step: u64) -> Message {
-        let mut cut = Cut::new(step, 3);
-        for (row, text, outcome) in [
-            (0, "", Some(stop())),
-            (1, "last", Some(stop())),
-            (2, "text", None),
+        let mut cut = Cut::new(step, 4);
+        for (row, text, outcome, ids) in [
+            (0, "", Some(stop()), None),
+            (1, "last", Some(stop()), None),
+            (2, "text", None, None),
+            (3, "", Some(stop()), Some([5])),
         ] {
+            let told = ids.map(|ids| {
+                let mut told = Told::default();
+                told.push(&ids, None);
+                Box::new(told)
+            });
             cut.add(Row {
-                id: llmrt_wire::RequestId::new(0, 0, 3 * step + row),
-                tokens: 1,
+                id: llmrt_wire::RequestId::new(0, 0, 4 * step + row),
                 text,
-                first: None,
+                report: Report {
+                    tokens: 1,
+                    first: None,
+                    told,
+                },
                 outcome,
             });
         }
@@ -195,7 +214,11 @@ mod tests {
                 } else {
                     stop()
                 };
-                [(3 * step, stop()), (3 * step + 1, cut_off)]
+                [
+                    (4 * step, stop()),
+                    (4 * step + 1, cut_off.clone()),
+                    (4 * step + 3, cut_off),
+                ]
             })
             .collect();
         assert_eq!(seen, expected);

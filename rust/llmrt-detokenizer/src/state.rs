@@ -4,13 +4,11 @@ use std::collections::hash_map::Entry;
 use std::iter::Peekable;
 
 use llmrt_text::decode::TokenDecoder;
-use llmrt_wire::{
-    Ended, FinishReason, First, IdMap, Opened, Outcome, RequestId, TextFrame, TokenFrame,
-};
+use llmrt_wire::{Ended, FinishReason, IdMap, Opened, Outcome, RequestId, TextFrame, TokenFrame};
 use serde::Serialize;
 
 use crate::cut::{Cut, Row};
-use crate::stream::Stream;
+use crate::stream::{Arrival, Stream};
 
 /// The detokenizer without its links.
 pub struct State {
@@ -66,18 +64,30 @@ impl State {
         // Usually they are in order already, but nothing on the wire demands it.
         frame.first.sort_by_key(|first| first.row);
         frame.finished.sort_by_key(|finished| finished.row);
+        frame.prompt_logprobs.sort_by_key(|prompt| prompt.row);
         let mut first = frame.first.into_iter().peekable();
         let mut finished = frame.finished.into_iter().peekable();
+        let mut prompts = frame.prompt_logprobs.into_iter().peekable();
+        let logprobs = frame.logprobs.as_ref();
+        let mut logprobs = logprobs
+            .into_iter()
+            .flat_map(|logprobs| logprobs.iter(&frame.counts))
+            .peekable();
         let mut cut = Cut::new(frame.step, frame.ids.len());
         let mut tokens = frame.tokens.as_slice();
         for (row, (&id, &count)) in (0..).zip(frame.ids.iter().zip(frame.counts.iter())) {
             let (own, rest) = tokens.split_at(tokens.len().min(count as usize));
             tokens = rest;
             let id = RequestId(id);
-            let first = last_up_to(&mut first, |first| first.row <= row);
             let finished = last_up_to(&mut finished, |finished| finished.row <= row);
-            let outcome = finished.map(|finished| finished.outcome);
-            if self.row(id, own, first, outcome, &mut cut) {
+            let arrival = Arrival {
+                tokens: own,
+                logprobs: last_up_to(&mut logprobs, |(of, _)| *of <= row).map(|(_, values)| values),
+                prompt_logprobs: last_up_to(&mut prompts, |prompt| prompt.row <= row),
+                first: last_up_to(&mut first, |first| first.row <= row),
+                outcome: finished.map(|finished| finished.outcome),
+            };
+            if self.row(id, arrival, &mut cut) {
                 ended.ids.push(id);
             }
         }
@@ -142,38 +152,26 @@ impl State {
     }
 
     /// One row; true when the scheduler must be told that the request has ended.
-    fn row(
-        &mut self,
-        id: RequestId,
-        tokens: &[u32],
-        first: Option<First>,
-        outcome: Option<Outcome>,
-        cut: &mut Cut,
-    ) -> bool {
+    fn row(&mut self, id: RequestId, arrival: Arrival, cut: &mut Cut) -> bool {
         let Entry::Occupied(mut slot) = self.requests.entry(id) else {
             tracing::debug!(%id, "row of an unknown request ignored");
             return false;
         };
-        let closed = outcome.is_some();
+        let closed = arrival.outcome.is_some();
         let Slot::Open(stream) = slot.get_mut() else {
             if closed {
                 slot.remove();
             }
             return false;
         };
-        if let Some(first) = first {
-            stream.set_first(first);
-        }
         self.text.clear();
-        let outcome = stream.advance(&self.decoder, tokens, outcome, &mut self.text);
+        let outcome = stream.advance(&self.decoder, arrival, &mut self.text);
         let over = outcome.is_some();
         if over || !self.text.is_empty() {
-            let (tokens, first) = stream.report();
             cut.add(Row {
                 id,
-                tokens,
                 text: &self.text,
-                first,
+                report: stream.report(),
                 outcome,
             });
         }
@@ -206,12 +204,10 @@ pub(crate) fn failure(status: u16, message: &str) -> Outcome {
 }
 
 fn failed(id: RequestId, mut stream: Stream, status: u16, message: &str) -> Row<'static> {
-    let (tokens, first) = stream.report();
     Row {
         id,
-        tokens,
         text: "",
-        first,
+        report: stream.report(),
         outcome: Some(failure(status, message)),
     }
 }

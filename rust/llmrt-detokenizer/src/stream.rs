@@ -2,7 +2,9 @@
 
 use llmrt_text::decode::{Decoding, TokenDecoder};
 use llmrt_text::stop::StopMatcher;
-use llmrt_wire::{FinishReason, First, Opened, Outcome};
+use llmrt_wire::{FinishReason, First, LogprobRow, Opened, Outcome, PromptLogprobs};
+
+use crate::told::Told;
 
 /// Text of an open request as it grows.
 pub struct Stream {
@@ -14,6 +16,28 @@ pub struct Stream {
     /// Tokens since the last row that was sent.
     unreported: u32,
     first: Option<First>,
+    /// Whether ids are told of every token.
+    token_ids: bool,
+    told: Option<Box<Told>>,
+}
+
+/// What a request gets with a step.
+pub struct Arrival<'f> {
+    pub tokens: &'f [u32],
+    pub logprobs: Option<LogprobRow<'f>>,
+    pub prompt_logprobs: Option<PromptLogprobs>,
+    pub first: Option<First>,
+    /// The scheduler's, if it ended the request with this step.
+    pub outcome: Option<Outcome>,
+}
+
+/// What a row that is sent now stands for.
+pub struct Report {
+    /// Tokens since the last one.
+    pub tokens: u32,
+    /// The first token's facts.
+    pub first: Option<First>,
+    pub told: Option<Box<Told>>,
 }
 
 struct Stops {
@@ -41,24 +65,44 @@ impl Stream {
             tokens: 0,
             unreported: 0,
             first: None,
+            token_ids: output.token_ids,
+            told: None,
         }
     }
 
-    /// Keeps what is known with the first token for the request's next row.
-    pub fn set_first(&mut self, first: First) {
-        self.first = Some(first);
+    /// What has not been reported yet.
+    pub fn report(&mut self) -> Report {
+        Report {
+            tokens: std::mem::take(&mut self.unreported),
+            first: self.first.take(),
+            told: self.told.take(),
+        }
     }
 
-    /// What a row that is sent now stands for: tokens since the last one, and the first token's facts.
-    pub fn report(&mut self) -> (u32, Option<First>) {
-        (std::mem::take(&mut self.unreported), self.first.take())
-    }
-
-    /// Takes a row's tokens and appends what can be shown to `out`; `outcome` is the scheduler's, if it ended the
-    /// request with this row. Returns how the request ended, if it did.
+    /// Takes what a step brought and appends what can be shown to `out`. Returns how the request ended, if it did.
     ///
     /// Tokens behind the one that completes a stop string are neither shown nor counted.
     pub fn advance(
+        &mut self,
+        decoder: &TokenDecoder,
+        arrival: Arrival,
+        out: &mut String,
+    ) -> Option<Outcome> {
+        let before = self.tokens;
+        self.first = arrival.first.or_else(|| self.first.take());
+        let outcome = self.read(decoder, arrival.tokens, arrival.outcome, out);
+        let counted = (self.tokens - before) as usize;
+        if self.token_ids || arrival.logprobs.is_some() {
+            let told = self.told.get_or_insert_default();
+            told.push(&arrival.tokens[..counted], arrival.logprobs);
+        }
+        if arrival.prompt_logprobs.is_some() {
+            self.told.get_or_insert_default().prompt = arrival.prompt_logprobs;
+        }
+        outcome
+    }
+
+    fn read(
         &mut self,
         decoder: &TokenDecoder,
         tokens: &[u32],

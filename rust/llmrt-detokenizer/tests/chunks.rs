@@ -16,6 +16,8 @@ struct Script {
     rows: Vec<Vec<u32>>,
     /// Steps before its first row.
     delay: usize,
+    /// Log probabilities are told, with so many of the likeliest.
+    logprobs: Option<u32>,
 }
 
 /// What arrived of a request.
@@ -25,6 +27,19 @@ struct Answer {
     tokens: u32,
     reason: Option<FinishReason>,
     stop_string: Option<String>,
+    ids: Vec<u32>,
+    chosen: Vec<f32>,
+    top_ids: Vec<u32>,
+    prompts: usize,
+}
+
+/// Log probabilities that tell tokens apart: one value each, and ids of the likeliest.
+fn values(tokens: &[u32], top: u32) -> (Vec<f32>, Vec<u32>) {
+    let chosen = tokens.iter().map(|&token| -(token as f32)).collect();
+    let top_ids = tokens
+        .iter()
+        .flat_map(|&token| (0..top).map(move |rank| token ^ rank));
+    (chosen, top_ids.collect())
 }
 
 fn script() -> impl Strategy<Value = Script> {
@@ -45,17 +60,23 @@ fn script() -> impl Strategy<Value = Script> {
     let cuts = prop::collection::vec(0usize..4, 1..24);
     let rows = (tokens, cuts).prop_map(|(tokens, cuts)| rows(&tokens, &cuts));
     let stop = prop::collection::vec("[abé日]{1,4}|hello|\u{FFFD}", 0..4);
-    (stop, any::<bool>(), any::<bool>(), 0u32..5, rows, 0usize..6).prop_map(
-        |(stop, include_stop, skip_special_tokens, min_tokens, rows, delay)| Script {
-            output: Output {
-                stop,
-                include_stop,
-                skip_special_tokens,
-                min_tokens,
-                ..Output::default()
-            },
-            rows,
-            delay,
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let logprobs = prop::option::of(0u32..3);
+    (stop, flags, 0u32..5, rows, 0usize..6, logprobs).prop_map(
+        |(stop, flags, min_tokens, rows, delay, logprobs)| {
+            let (include_stop, skip_special_tokens, token_ids) = flags;
+            Script {
+                output: Output {
+                    stop,
+                    include_stop,
+                    skip_special_tokens,
+                    min_tokens,
+                    token_ids,
+                },
+                rows,
+                delay,
+                logprobs,
+            }
         },
     )
 }
@@ -126,6 +147,7 @@ fn oracle(script: &Script) -> (Answer, bool) {
                     tokens: number as u32,
                     reason: Some(FinishReason::Stop),
                     stop_string: Some(stop.clone()),
+                    ..told(script, number)
                 };
                 return (answer, flushed);
             }
@@ -136,9 +158,23 @@ fn oracle(script: &Script) -> (Answer, bool) {
         text: String::from_utf8_lossy(&raw).into_owned(),
         tokens: tokens.len() as u32,
         reason: Some(FinishReason::Length),
-        stop_string: None,
+        ..told(script, tokens.len())
     };
     (answer, true)
+}
+
+/// What must be told of the first tokens of a script besides their text.
+fn told(script: &Script, tokens: usize) -> Answer {
+    let counted = &script.rows.concat()[..tokens];
+    let mut answer = Answer::default();
+    if script.output.token_ids || script.logprobs.is_some() {
+        answer.ids = counted.to_vec();
+    }
+    if let Some(top) = script.logprobs {
+        (answer.chosen, answer.top_ids) = values(counted, top);
+        answer.prompts = 1;
+    }
+    answer
 }
 
 /// Collects frames into answers and checks what must hold of every frame.
@@ -153,6 +189,8 @@ impl Collector {
         self.ended.extend(ended.ids);
         for (worker, frame) in frames {
             assert!(!frame.ids.is_empty());
+            frame.check().expect("columns fit together");
+            self.take_told(&frame);
             let mut start = 0;
             for (row, (&id, &end)) in frame.ids.iter().zip(frame.ends.iter()).enumerate() {
                 let id = RequestId(id);
@@ -180,6 +218,37 @@ impl Collector {
     }
 }
 
+impl Collector {
+    fn take_told(&mut self, frame: &TextFrame) {
+        for (row, ids) in frame
+            .tokens
+            .iter()
+            .flat_map(|tokens| tokens.iter(&frame.counts))
+        {
+            self.answer(frame, row).ids.extend_from_slice(ids);
+        }
+        for (row, values) in frame
+            .logprobs
+            .iter()
+            .flat_map(|logprobs| logprobs.iter(&frame.counts))
+        {
+            let answer = self.answer(frame, row);
+            answer.chosen.extend_from_slice(values.chosen);
+            answer.top_ids.extend_from_slice(values.top_ids);
+        }
+        for prompt in &frame.prompt_logprobs {
+            assert_eq!(prompt.chosen.as_slice(), [-1.5]);
+            self.answer(frame, prompt.row).prompts += 1;
+        }
+    }
+
+    fn answer(&mut self, frame: &TextFrame, row: u32) -> &mut Answer {
+        self.answers
+            .entry(RequestId(frame.ids[row as usize]))
+            .or_default()
+    }
+}
+
 fn play(scripts: &[Script]) -> Collector {
     let mut state = State::new(decoder());
     let mut collector = Collector::default();
@@ -201,6 +270,10 @@ fn play(scripts: &[Script]) -> Collector {
                 step = step.open(request, script.output.clone());
             }
             step = step.row(request, row);
+            if let Some(top) = script.logprobs {
+                let (chosen, top_ids) = values(row, top);
+                step = step.logprobs(top, &chosen, &top_ids, index == 0);
+            }
             if index + 1 == script.rows.len() {
                 step = step.end(outcome(FinishReason::Length));
             }

@@ -7,6 +7,7 @@
 mod config;
 mod fault;
 mod lanes;
+mod logprobs;
 mod pattern;
 mod request;
 mod run;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use llmrt_link::PeerId;
-use llmrt_wire::{Output, Request, RequestId};
+use llmrt_wire::{Output, PromptLogprobs, Request, RequestId};
 
+use crate::logprobs;
 use crate::pattern::{Pattern, Script, mix};
 use crate::state::Limits;
 
@@ -24,6 +25,10 @@ pub(crate) struct Row {
     pub min_tokens: u32,
     /// Tokens that end it, none of them before `min_tokens`.
     pub stops: Vec<u32>,
+    /// See [`llmrt_wire::Sampling::logprobs`].
+    pub logprobs: Option<u32>,
+    /// Told with its first token.
+    pub prompt_logprobs: Option<Box<PromptLogprobs>>,
     pub script: Script,
     pub prompt_tokens: u32,
     pub owner: PeerId,
@@ -38,6 +43,9 @@ pub(crate) struct Waiting {
     pub prompt_tail: Vec<u32>,
     pub output: Output,
 }
+
+/// Most of the likeliest tokens that are told beside each.
+const MAX_LOGPROBS: u32 = 20;
 
 /// Why a request can never run; the text is meant for its client. The entry has checked all this before, but what it
 /// sends is not trusted.
@@ -61,8 +69,14 @@ pub(crate) fn check(request: &Request, limits: &Limits) -> Result<(), String> {
             limits.vocab_size
         ));
     }
-    match request.sampling.max_tokens {
-        0 => Err("max_tokens must be at least 1".to_owned()),
+    let sampling = &request.sampling;
+    if sampling.logprobs.max(sampling.prompt_logprobs) > Some(MAX_LOGPROBS) {
+        return Err(format!(
+            "logprobs and prompt_logprobs must be at most {MAX_LOGPROBS}"
+        ));
+    }
+    match sampling.max_tokens {
+        0 if sampling.prompt_logprobs.is_none() => Err("max_tokens must be at least 1".to_owned()),
         _ => Ok(()),
     }
 }
@@ -99,6 +113,10 @@ pub(crate) fn accept(
         natural_end,
         min_tokens: sampling.min_tokens,
         stops,
+        logprobs: sampling.logprobs,
+        prompt_logprobs: sampling
+            .prompt_logprobs
+            .map(|top| Box::new(logprobs::of_prompt(&prompt, top, limits.vocab_size))),
         script,
         prompt_tokens,
         owner,

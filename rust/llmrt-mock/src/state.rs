@@ -1,13 +1,15 @@
 //! What the engine knows of all requests, and what one step makes of it.
 
-use std::collections::{BTreeMap, HashMap};
-use std::time::Instant;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
 use llmrt_link::PeerId;
 use llmrt_wire::{
-    FinishReason, Finished, First, Opened, Outcome, Output, Request, RequestId, TokenFrame,
+    FinishReason, Finished, First, Opened, Outcome, Output, PromptLogprobs, Request, RequestId,
+    TokenFrame,
 };
 
+use crate::logprobs;
 use crate::pattern::{Pattern, mix};
 use crate::request::{Row, Waiting, accept, check};
 use crate::stats::Stats;
@@ -67,6 +69,8 @@ pub struct State {
     /// By order of arrival.
     waiting: BTreeMap<u64, Waiting>,
     arrivals: u64,
+    /// Of requests that may have ended by now.
+    deadlines: BTreeSet<(Instant, RequestId)>,
     frames: Vec<TokenFrame>,
     credit: HashMap<PeerId, u32>,
     stats: Stats,
@@ -83,6 +87,7 @@ impl State {
             running: Vec::new(),
             waiting: BTreeMap::new(),
             arrivals: 0,
+            deadlines: BTreeSet::new(),
             credit: HashMap::new(),
             stats: Stats::default(),
         }
@@ -111,6 +116,10 @@ impl State {
         };
         self.places
             .insert(request.id, Place::Waiting(self.arrivals));
+        if let Some(ms) = request.deadline_ms {
+            let deadline = now + Duration::from_millis(ms.into());
+            self.deadlines.insert((deadline, request.id));
+        }
         let waiting = accept(request, &self.limits, &self.pattern, draw, owner, now);
         self.waiting.insert(self.arrivals, waiting);
     }
@@ -177,6 +186,7 @@ impl State {
     /// One step: admits what fits, then a token for every running request.
     pub fn step(&mut self, now: Instant) -> StepOutput {
         self.stats.steps_total += 1;
+        self.expire(now);
         self.admit(now);
         let mut index = 0;
         while index < self.running.len() {
@@ -199,6 +209,21 @@ impl State {
             num_requests_waiting: self.waiting.len(),
             kv_cache_usage_perc: held.sum::<u64>() as f64 / self.limits.pages() as f64,
             ..self.stats.clone()
+        }
+    }
+
+    /// Ends the requests whose time is over.
+    fn expire(&mut self, now: Instant) {
+        while let Some(&(deadline, id)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.deadlines.pop_first();
+            let late = Outcome {
+                status: 408,
+                message: "the request did not end before its deadline (deadline_ms)".to_owned(),
+                ..outcome(FinishReason::Error)
+            };
+            self.end(id, late);
         }
     }
 
@@ -228,14 +253,31 @@ impl State {
         let row = &mut self.running[index];
         let token = row.next(&self.limits, self.may_end);
         let frame = &mut self.frames[row.lane];
+        let place = frame.ids.len() as u32;
+        let is_first = row.generated == 0;
         frame.ids.push(row.id.0);
-        frame.counts.push(1);
-        frame.tokens.push(token);
-        row.generated += 1;
-        self.stats.generation_tokens_total += 1;
-        if row.generated == 1 {
+        if row.max_tokens > 0 {
+            frame.counts.push(1);
+            frame.tokens.push(token);
+            row.generated += 1;
+            self.stats.generation_tokens_total += 1;
+        } else {
+            frame.counts.push(0);
+        }
+        if let Some(top) = row.logprobs.filter(|_| row.max_tokens > 0) {
+            let values = frame.logprobs.get_or_insert_default();
+            logprobs::push(values, place, token, top, self.limits.vocab_size);
+        }
+        if is_first {
+            let values = row.prompt_logprobs.take();
+            frame
+                .prompt_logprobs
+                .extend(values.map(|values| PromptLogprobs {
+                    row: place,
+                    ..*values
+                }));
             let first = First {
-                row: frame.ids.len() as u32 - 1,
+                row: place,
                 cached_tokens: self.limits.cached_tokens.min(row.prompt_tokens - 1),
                 queue_us: (row.admitted - row.arrived).as_micros() as u64,
                 prefill_us: (now - row.admitted).as_micros() as u64,

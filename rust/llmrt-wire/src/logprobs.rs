@@ -32,6 +32,19 @@ pub struct LogprobRow<'f> {
     pub top_logprobs: &'f [f32],
 }
 
+impl LogprobRow<'_> {
+    /// The values of the first `tokens` tokens.
+    pub fn first(self, tokens: usize) -> Self {
+        let tops = tokens.saturating_mul(self.top as usize);
+        Self {
+            top: self.top,
+            chosen: &self.chosen[..tokens.min(self.chosen.len())],
+            top_ids: &self.top_ids[..tops.min(self.top_ids.len())],
+            top_logprobs: &self.top_logprobs[..tops.min(self.top_logprobs.len())],
+        }
+    }
+}
+
 impl Logprobs {
     /// Adds a row of the frame; rows are added in order.
     pub fn push(&mut self, row: u32, values: LogprobRow) {

@@ -7,7 +7,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use llmrt_text::decode::TokenDecoder;
-use llmrt_wire::{FinishReason, Finished, First, Opened, Outcome, Output, RequestId, TokenFrame};
+use llmrt_wire::{
+    FinishReason, Finished, First, LogprobRow, Opened, Outcome, Output, PromptLogprobs, RequestId,
+    TokenFrame,
+};
 use tokenizers::Tokenizer;
 
 /// The special token.
@@ -91,6 +94,28 @@ impl Step {
         self.0.ids.push(id.0);
         self.0.counts.push(tokens.len() as u32);
         self.0.tokens.extend_from_slice(tokens);
+        self
+    }
+
+    /// Log probabilities of the last row's tokens, and of a prompt of two tokens.
+    pub fn logprobs(mut self, top: u32, chosen: &[f32], top_ids: &[u32], prompt: bool) -> Self {
+        let row = self.0.ids.len() as u32 - 1;
+        let values = LogprobRow {
+            top,
+            chosen,
+            top_ids,
+            top_logprobs: &vec![-2.5; top_ids.len()],
+        };
+        if !chosen.is_empty() {
+            self.0.logprobs.get_or_insert_default().push(row, values);
+        }
+        if prompt {
+            self.0.prompt_logprobs.push(PromptLogprobs {
+                row,
+                chosen: vec![-1.5].into(),
+                ..PromptLogprobs::default()
+            });
+        }
         self
     }
 
