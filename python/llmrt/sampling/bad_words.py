@@ -16,7 +16,7 @@ from llmrt.wire import Sampling, u32s
 class _Words:
     """The sequences of one slot by what comes before their last tokens, and the tokens that it has."""
 
-    def __init__(self, words: list[array], vocab_size: int, tokens: list[int]) -> None:
+    def __init__(self, words: list[array[int]], vocab_size: int, tokens: list[int]) -> None:
         self.ends: dict[tuple[int, ...], list[int]] = {}
         for word in words:
             if word and word[-1] < vocab_size:

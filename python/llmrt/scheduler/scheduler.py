@@ -352,8 +352,9 @@ class Scheduler:
             if len(request.tokens) >= request.watch or token in request.stops:
                 self._consider(request, token)
         for each in result.logprobs:
-            if told[each.row] is not None:
-                frames.logprobs(told[each.row], each)
+            place = told[each.row]
+            if place is not None:
+                frames.logprobs(place, each)
         self.counters.generated_tokens += len(out)
         return self._take_frame(step)
 
