@@ -3,6 +3,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -225,7 +227,7 @@ impl Shard {
         // Others may look in (`llmrt doctor`); the core does not depend on them.
         let mut detokenizers = HashMap::new();
         loop {
-            match inbox.recv().await {
+            match self.next_result(&mut inbox).await {
                 Event::Message {
                     message: Message::TextFrame(frame),
                     peer,
@@ -265,6 +267,19 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// The next event; what those before it brought leaves before it is waited for.
+    async fn next_result(&self, inbox: &mut impl Inbox) -> Event {
+        let mut next = pin!(inbox.recv());
+        poll_fn(|cx| {
+            let poll = next.as_mut().poll(cx);
+            if poll.is_pending() {
+                self.router.flush();
+            }
+            poll
+        })
+        .await
     }
 
     /// What somebody who looks in is told.

@@ -64,6 +64,14 @@ impl Body {
             Self::Choices(choices) => choices.keep(stake),
         }
     }
+
+    /// Lets the chunks of a streamed body leave past hyper. To be called where the response is carried, and only when
+    /// hyper would send the body in chunks.
+    pub fn shorten(&mut self) {
+        if let Self::Events(events) = self {
+            events.set_wire(Hangup::current().wire());
+        }
+    }
 }
 
 impl<B: Into<Bytes>> From<B> for Body {

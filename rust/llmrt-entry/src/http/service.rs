@@ -72,6 +72,8 @@ impl Service<Request<Incoming>> for HttpService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let service = self.clone();
+        // HTTP/1.0 has no chunks, and HTTP/2 no connection of the response's own.
+        let chunked = request.version() == Version::HTTP_11;
         Box::pin(async move {
             let multiplexed = request.version() >= Version::HTTP_2;
             let stake = service.peer.as_ref().map(|peer| peer.open(multiplexed));
@@ -81,6 +83,9 @@ impl Service<Request<Incoming>> for HttpService {
             body.watch(patience);
             if let Some(stake) = stake {
                 body.keep(stake);
+            }
+            if chunked {
+                response.body_mut().shorten();
             }
             Ok(response)
         })

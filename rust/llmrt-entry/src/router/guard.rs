@@ -14,7 +14,7 @@ use llmrt_wire::RequestId;
 use super::Router;
 use super::outlet::{End, Form, Outlet};
 use crate::api::{Told, Usage};
-use crate::server::Stake;
+use crate::server::{Stake, Wire};
 
 /// Most bytes that leave in one piece. More would only wait inside hyper instead of in the counted buffer.
 pub const PIECE: usize = 16 << 10;
@@ -105,6 +105,7 @@ impl RequestGuard {
         EventBody {
             guard: self,
             stake: None,
+            wire: None,
         }
     }
 }
@@ -122,12 +123,19 @@ impl Outlet {
 pub struct EventBody {
     guard: RequestGuard,
     stake: Option<Stake>,
+    /// The way past hyper, until it is open.
+    wire: Option<Wire>,
 }
 
 impl EventBody {
     /// Gives up `stake` with the response: fulfilled when its last event was written by then.
     pub fn keep(&mut self, stake: Stake) {
         self.stake = Some(stake);
+    }
+
+    /// Lets results leave by `wire` once the head has.
+    pub fn set_wire(&mut self, wire: Option<Wire>) {
+        self.wire = wire;
     }
 }
 
@@ -146,9 +154,13 @@ impl Body for EventBody {
     type Error = std::convert::Infallible;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        // Whoever polls has the head in its hands, and gives it to the socket before it pauses.
+        if let Some(wire) = self.wire.take() {
+            self.guard.outlet.borrow_mut().wire = Some(wire);
+        }
         let piece = self.guard.poll_piece(cx);
         piece.map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
     }

@@ -61,6 +61,8 @@ pub struct Router {
     open: RefCell<IdMap<Rc<RefCell<Outlet>>>>,
     permits_taken: Cell<u32>,
     stalled: Stalled,
+    /// Responses for whose wires something waits.
+    due: RefCell<Vec<Rc<RefCell<Outlet>>>>,
     opened: Notify,
 }
 
@@ -86,6 +88,7 @@ impl Router {
             open: RefCell::default(),
             permits_taken: Cell::new(0),
             stalled: Stalled::default(),
+            due: RefCell::default(),
             opened: Notify::new(),
         })
     }
@@ -184,6 +187,15 @@ impl Router {
         }
     }
 
+    /// Writes what frames have brought for responses on HTTP/1.1. To be called when no further frame is at hand: what
+    /// several brought for one response then leaves in one write.
+    pub fn flush(&self) {
+        let mut room = Vec::new();
+        for outlet in self.due.borrow_mut().drain(..) {
+            outlet.borrow_mut().leave(&mut room);
+        }
+    }
+
     fn first(&self, id: RequestId, first: &First) {
         if let Some(outlet) = self.open.borrow().get(&id) {
             outlet.borrow_mut().usage.cached_tokens = first.cached_tokens;
@@ -217,6 +229,10 @@ impl Router {
             };
             let mut state = outlet.borrow_mut();
             state.push(&row, now, &self.metrics);
+            if state.wire.is_some() && !state.due {
+                state.due = true;
+                self.due.borrow_mut().push(outlet.clone());
+            }
             if state.waiting.len() > self.limits.buffer_bytes
                 && matches!(state.form, Form::Events(_))
             {

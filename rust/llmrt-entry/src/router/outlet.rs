@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use llmrt_wire::{FinishReason, Outcome};
 
+use super::guard::PIECE;
 use crate::api::{ApiError, Row, Told, Usage};
 use crate::metrics::Metrics;
-use crate::server::Hangup;
+use crate::server::{Hangup, Wire, Written};
 
 /// A comment, which clients of Server-Sent Events skip.
 const PING: &[u8] = b": ping\n\n";
@@ -58,6 +59,10 @@ pub struct Outlet {
     pub(super) end: Option<End>,
     pub(super) waker: Option<Waker>,
     pub(super) hangup: Hangup,
+    /// The way past the response, where there is one.
+    pub(super) wire: Option<Wire>,
+    /// Whether the router will let leave by it what waits.
+    pub(super) due: bool,
     /// Since when too much waits, or the end waits, without the reader's progress.
     pub(super) stalled: Option<Instant>,
     /// Whether the watch over stalls holds this outlet.
@@ -84,6 +89,8 @@ impl Outlet {
             end: None,
             waker: None,
             hangup: Hangup::current(),
+            wire: None,
+            due: false,
             stalled: None,
             watched: false,
             label: origin.label,
@@ -116,7 +123,9 @@ impl Outlet {
                     self.allowance = self.waiting.len() - before;
                 }
                 self.last_event = now;
-                self.wake();
+                if self.wire.is_none() {
+                    self.wake();
+                }
             }
         }
     }
@@ -163,6 +172,29 @@ impl Outlet {
         self.wake();
     }
 
+    /// Writes what waits by the wire, or wakes the response. `room` is for whatever needs a buffer.
+    pub(super) fn leave(&mut self, room: &mut Vec<u8>) {
+        self.due = false;
+        // An empty chunk would be the last.
+        if self.waiting.is_empty() {
+            return;
+        }
+        let written = match &self.wire {
+            // The last chunk is hyper's, and so is what would not fit into a socket.
+            Some(wire) if self.end.is_none() && self.waiting.len() <= PIECE => {
+                wire.write_chunk(&self.waiting, room)
+            }
+            _ => Written::Not,
+        };
+        if written != Written::Not {
+            self.waiting.clear();
+            self.stalled = None;
+        }
+        if written != Written::Whole {
+            self.wake();
+        }
+    }
+
     /// Ends the response itself, whose reader is too slow. Its guard then does the rest.
     pub(super) fn cut(&mut self) {
         tracing::info!(
@@ -170,6 +202,7 @@ impl Outlet {
             "response cut: its reader is too slow"
         );
         self.waiting.clear();
+        self.wire = None;
         self.hangup.cut();
     }
 

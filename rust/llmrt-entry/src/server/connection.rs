@@ -14,6 +14,7 @@ use tokio::task::{AbortHandle, spawn_local};
 
 use super::executor::LocalExecutor;
 use super::handshake::Chosen;
+use super::hangup::Hangup;
 use super::head_timer::HeadTimer;
 use super::peer::{Lifespan, Peer};
 use super::socket::Socket;
@@ -82,6 +83,8 @@ impl Protocols {
             Chosen::Open if self.http2 => self.builder.clone(),
             Chosen::Open | Chosen::Http1 => self.builder.clone().http1_only(),
         };
+        // Found by the answers that this task carries, which are those of HTTP/1.1.
+        Hangup::current().set_wire(socket.wire());
         let timer = HeadTimer::new(socket.received(), self.pause);
         builder.http1().timer(timer);
         let mut connection = pin!(builder.serve_connection(socket, service));

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::wire::Wire;
+
 /// Ends the task that carries a response: the stream on HTTP/2 (RST_STREAM), the connection on HTTP/1.1.
 ///
 /// Once a reader stalls, hyper no longer polls the body, so an error from the body would never be seen.
@@ -20,6 +22,7 @@ struct Inner {
     /// When to cut by itself.
     due: Cell<Option<Instant>>,
     waker: RefCell<Option<Waker>>,
+    wire: RefCell<Option<Wire>>,
 }
 
 thread_local! {
@@ -30,6 +33,16 @@ impl Hangup {
     /// The handle of the innermost [`Carrier`] that is being polled; a loose one outside of any.
     pub fn current() -> Self {
         CURRENT.with_borrow(Clone::clone).unwrap_or_default()
+    }
+
+    /// Says that the carried future is a connection's task, whose answers may write to `wire`.
+    pub(super) fn set_wire(&self, wire: Option<Wire>) {
+        self.0.wire.replace(wire);
+    }
+
+    /// The connection whose task carries the response; none on HTTP/2, where responses have tasks of their own.
+    pub fn wire(&self) -> Option<Wire> {
+        self.0.wire.borrow().clone()
     }
 
     /// Drops the carried future at the carrier's next turn.

@@ -11,6 +11,7 @@ mod peer;
 mod socket;
 mod stream;
 mod tls;
+mod wire;
 
 pub use certificates::Certificates;
 pub use executor::LocalExecutor;
@@ -19,3 +20,4 @@ pub use listener::{Connections, adopt};
 pub use peer::{Peer, Stake};
 pub use stream::Listener;
 pub use tls::TlsError;
+pub use wire::{Wire, Written};

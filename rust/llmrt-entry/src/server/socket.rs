@@ -8,11 +8,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::head_timer::Received;
 use super::stream::Stream;
+use super::wire::Wire;
 
 /// Length of the HTTP/2 connection preface (RFC 9113, section 3.4).
 const PREFACE_LEN: usize = 24;
@@ -23,14 +24,13 @@ const PREFACE_LEN: usize = 24;
 /// Without gathered writes `h2` copies frames of up to 1 KiB into its write buffer instead of chaining them: the tokens
 /// of all streams of a step leave in one `write`. HTTP/1.1 chunks are flattened into one buffer the same way.
 pub struct Socket {
-    stream: Stream,
+    wire: Wire,
     /// Runs until the peer has sent as many bytes as decide on the protocol, or was answered.
     greeting: Option<(Pin<Box<Sleep>>, usize)>,
     received: Received,
     /// Runs while the kernel takes no more bytes for the peer.
     stalled: Option<Pin<Box<Sleep>>>,
     patience: Patience,
-    writes: Rc<Cell<u64>>,
 }
 
 /// What a peer may take its time with.
@@ -52,18 +52,33 @@ impl Socket {
     ) -> Self {
         let deadline = Box::pin(sleep_until(deadline));
         Self {
-            stream,
+            wire: Wire::new(stream, writes),
             greeting: Some((deadline, 0)),
             received: Received::default(),
             stalled: None,
             patience,
-            writes,
         }
     }
 
     /// The count of bytes that the peer has sent.
     pub fn received(&self) -> Received {
         self.received.clone()
+    }
+
+    /// What an answer on this connection may write to itself; none where bytes are encrypted on their way.
+    pub fn wire(&self) -> Option<Wire> {
+        self.wire.is_plain().then(|| self.wire.clone())
+    }
+
+    /// Writes the rest of a chunk that did not come from hyper.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            match self.wire.poll_rest(cx) {
+                Poll::Pending => return self.await_reader(cx),
+                Poll::Ready(Ok(true)) => self.stalled = None,
+                Poll::Ready(done) => return Poll::Ready(done.map(drop)),
+            }
+        }
     }
 
     fn await_reader<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T>> {
@@ -110,7 +125,7 @@ impl Read for Socket {
         // SAFETY: the tokio stream only ever initialises bytes of the buffer; `advance` counts what it filled.
         let (poll, count) = unsafe {
             let mut buf = ReadBuf::uninit(cursor.as_mut());
-            let poll = Pin::new(&mut self.stream).poll_read(cx, &mut buf);
+            let poll = self.wire.poll_read(cx, &mut buf);
             (poll, buf.filled().len())
         };
         match poll {
@@ -133,17 +148,18 @@ impl Write for Socket {
         bytes: &[u8],
     ) -> Poll<Result<usize>> {
         self.greeting = None;
-        let Poll::Ready(count) = Pin::new(&mut self.stream).poll_write(cx, bytes) else {
+        ready!(self.poll_rest(cx))?;
+        let poll = self.wire.poll_write(cx, bytes);
+        if poll.is_pending() {
             return self.await_reader(cx);
-        };
+        }
         self.stalled = None;
-        let count = count?;
-        self.writes.set(self.writes.get() + 1);
-        Poll::Ready(Ok(count))
+        poll
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        match Pin::new(&mut self.stream).poll_flush(cx) {
+        ready!(self.poll_rest(cx))?;
+        match self.wire.poll_flush(cx) {
             // TLS takes bytes before the kernel does.
             Poll::Pending => self.await_reader(cx),
             flushed => flushed,
@@ -151,6 +167,7 @@ impl Write for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        ready!(self.poll_rest(cx))?;
+        self.wire.poll_shutdown(cx)
     }
 }

@@ -1,6 +1,6 @@
 //! What carries the bytes of a connection.
 
-use std::io::{IoSlice, Result};
+use std::io::{ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -121,6 +121,20 @@ impl From<Plain> for Stream {
         match plain {
             Plain::Tcp(stream) => Self::Tcp(stream),
             Plain::Unix(stream) => Self::Unix(stream),
+        }
+    }
+}
+
+impl Stream {
+    /// Writes what the kernel takes at once.
+    ///
+    /// # Errors
+    /// It takes nothing now, or the bytes would have to be encrypted.
+    pub(super) fn try_write(&self, bytes: &[u8]) -> Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_write(bytes),
+            Self::Unix(stream) => stream.try_write(bytes),
+            Self::Tls(_) => Err(ErrorKind::Unsupported.into()),
         }
     }
 }

@@ -12,6 +12,7 @@ mod streams;
 mod surface;
 mod told;
 mod visitor;
+mod wire;
 mod worker;
 
 use std::future::Future;
