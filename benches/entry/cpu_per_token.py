@@ -6,8 +6,10 @@
 ``h2load`` (package ``nghttp2-client``) must be on the path. Without ``--peer`` llmrt is measured alone.
 
 CPU is that of every process but the engine, divided by the tokens that clients received. In each round every cell
-runs on both servers, one after the other; the table shows medians and the ratio of llmrt to its peer. ``vllm-rs``
-has no HTTP/2, so its HTTP/1.1 figure of as many streams stands beside llmrt's HTTP/2.
+runs on both servers, one after the other, and in every other round the other way round; the table shows medians and
+the ratio of llmrt to its peer. ``vllm-rs`` has no HTTP/2, so its HTTP/1.1 figure of as many streams stands beside
+llmrt's HTTP/2. All cells take some two minutes a round on two cores; ``FILE`` holds each figure of each round and is
+written after every round.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
+import re
 import resource
 import socket
 import statistics
@@ -51,9 +55,9 @@ class Cell:
     step: float = 0.0
     figures: dict[str, list[float]] = field(default_factory=dict)
 
-    def run(self, servers: Servers) -> None:
+    def run(self, servers: Servers, backwards: bool) -> None:
         """Measures every server once."""
-        for name, by_step in servers.items():
+        for name, by_step in sorted(servers.items(), reverse=backwards):
             figure = self.measure(by_step[self.step], name == "llmrt")
             self.figures.setdefault(name, []).append(figure)
             print(f"    {self.name:34} {name:8} {figure:10.2f} {self.unit}", file=sys.stderr, flush=True)
@@ -180,6 +184,15 @@ def start(options: argparse.Namespace, stack: contextlib.ExitStack) -> Servers:
     return servers
 
 
+def raw(cells: list[Cell]) -> dict[str, Any]:
+    """All figures so far, and what else bears on them."""
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return {
+        "machine": {"cpu": cpu[1] if cpu else "?", "cores": os.cpu_count(), "load": os.getloadavg()},
+        "cells": {cell.name: {"unit": cell.unit, "aim": cell.aim, **cell.figures} for cell in cells},
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--peer", type=Path, help="folder with vllm-rs, venv and smollm2")
@@ -202,13 +215,12 @@ def main() -> None:
         for number in range(options.rounds):
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
             for cell in chosen:
-                cell.run(servers)
+                cell.run(servers, number % 2 == 1)
+            if options.json:
+                options.json.write_text(json.dumps(raw(chosen), indent=1))
     print(f"{'':34} {'llmrt':>9} {'vllm-rs':>9} {'ratio':>7} {'aim':>6}")
     for cell in chosen:
         print(cell.row())
-    if options.json:
-        raw: dict[str, Any] = {cell.name: {"unit": cell.unit, "aim": cell.aim, **cell.figures} for cell in chosen}
-        options.json.write_text(json.dumps(raw, indent=1))
 
 
 if __name__ == "__main__":
