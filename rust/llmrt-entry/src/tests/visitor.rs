@@ -50,10 +50,13 @@ fn a_visitor_is_answered_and_changes_nothing() {
         let (ok, stats) = reply().await;
         let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
         assert!(ok);
-        assert_eq!(
-            stats,
-            json!({"core": "up", "open_requests": 1, "open_connections": 1})
-        );
+        for (name, value) in [
+            ("core", json!("up")),
+            ("open_requests", json!(1)),
+            ("open_connections", json!(1)),
+        ] {
+            assert_eq!(stats[name], value, "{name}");
+        }
         assert!(!reply().await.0);
         visitor.close("has seen enough");
 
