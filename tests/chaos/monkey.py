@@ -43,7 +43,11 @@ class Monkey:
             await asyncio.sleep(self.dice.uniform(0.1, 3.0))
 
     async def _strike(self) -> None:
-        name, pid = self.dice.choice(sorted(processes(self.server).items()))
+        now = processes(self.server)
+        # Kinds first: many entry workers are not hit more often than one detokenizer.
+        kind = self.dice.choice(sorted({name.partition("[")[0] for name in now}))
+        name = self.dice.choice(sorted(name for name in now if name.partition("[")[0] == kind))
+        pid = now[name]
         deed = self.dice.choice(["pause"] if name == SPARED else ["kill", "stop", "pause"])
         self.done[f"{deed} {name}"] += 1
         with contextlib.suppress(ProcessLookupError):

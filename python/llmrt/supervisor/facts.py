@@ -32,7 +32,7 @@ class Facts(msgspec.Struct, frozen=True):
 def publish(directory: Path, facts: Facts) -> None:
     """Writes the file, readable by this user alone; whoever sees it sees all of it."""
     draft = directory / f".{FILE}"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(msgspec.json.encode(facts))
     draft.rename(directory / FILE)

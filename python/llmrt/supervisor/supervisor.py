@@ -9,7 +9,7 @@ from llmrt import __version__, logs, model_source, topology
 from llmrt.config import Config
 from llmrt.process.signals import Signals
 from llmrt.supervisor import facts, front
-from llmrt.supervisor.errors import preparing
+from llmrt.supervisor.errors import StartError, preparing
 from llmrt.supervisor.listener import listening, url_of
 from llmrt.supervisor.parts import GOODBYE, Parts
 
@@ -56,6 +56,13 @@ class Supervisor:
         with preparing():
             facts.publish(parts.directory.path, facts.Facts(__version__, url, name, parts.processes(), parts.table))
 
+    def _publish_again(self, parts: Parts, url: str) -> None:
+        """After a restart. The server goes on where that fails: only those who look in read it."""
+        try:
+            self._publish(parts, url)
+        except StartError as error:
+            _log.warning("the new process ids cannot be told: %s", error)
+
     def _watch(self, signals: Signals, parts: Parts, url: str) -> int:
         parts.listen_to(signals.fileno())
         known = parts.processes()
@@ -66,7 +73,7 @@ class Supervisor:
             if (fault := parts.tend()) is not None:
                 return self._give_up(parts, fault)
             if known != (known := parts.processes()):
-                self._publish(parts, url)
+                self._publish_again(parts, url)
 
     def _give_up(self, parts: Parts, fault: str) -> int:
         """Open requests are told, then the server ends: a server without its core answers nothing."""
