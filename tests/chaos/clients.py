@@ -149,7 +149,7 @@ async def over_http1(host: str, port: int, request: Request) -> End:
 
 async def _http1(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request) -> End:
     body = json.dumps(request.body).encode()
-    head = f"POST {COMPLETIONS} HTTP/1.1\r\nhost: chaos\r\ncontent-type: application/json\r\n"
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
     if request.manner in (Manner.LEAVES, Manner.RESETS) and request.leave_after == 0:
         await writer.drain()

@@ -1,7 +1,7 @@
 """Many clients, and processes that die and stop at random: every request ends once, and nothing is left behind.
 
 ``CHAOS_SECONDS`` (30) is how long processes die, ``CHAOS_STREAMS`` (200) how many requests are open at once,
-``CHAOS_WORKERS`` (1) how many entry workers there are. ``CHAOS_SEED`` repeats a run's draws, though not its timing.
+``CHAOS_WORKERS`` (3) how many entry workers there are. ``CHAOS_SEED`` repeats a run's draws, though not its timing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from support.server import Server, wait_for
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "30"))
 STREAMS = int(os.environ.get("CHAOS_STREAMS", "200"))
-WORKERS = int(os.environ.get("CHAOS_WORKERS", "1"))
+WORKERS = int(os.environ.get("CHAOS_WORKERS", "3"))
 SEED = int(os.environ.get("CHAOS_SEED", str(random.SystemRandom().randrange(1 << 32))))
 
 DEADLINE = 3.0
