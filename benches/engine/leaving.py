@@ -66,8 +66,8 @@ def http1(server: Server, body: dict[str, Any], reset: bool) -> tuple[socket.soc
     """Makes a request; returns its socket, and what leaves it."""
     sock = socket.create_connection((server.host, server.port))
     data = json.dumps(body).encode()
-    head = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
-    sock.sendall(head.encode() + data)
+    head = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    sock.sendall(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
     if reset:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     return sock, sock.close
