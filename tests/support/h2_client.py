@@ -11,6 +11,9 @@ import h2.events
 
 from support.cell import CELL
 
+FRAME = 1 << 14
+"""Bytes that a frame may always have (RFC 9113, section 6.5.2)."""
+
 GOAWAY = 7
 """Type of the frame (RFC 9113, section 6.8)."""
 
@@ -41,7 +44,10 @@ class H2Client:
     def post(self, path: str, body: dict[str, Any], *fields: tuple[str, str]) -> int:
         """Sends a JSON request with further header ``fields``; returns its stream."""
         stream = self._begin("POST", path, ("content-type", "application/json"), *fields)
-        self.connection.send_data(stream, json.dumps(body).encode(), end_stream=True)
+        data = json.dumps(body).encode()
+        for start in range(0, len(data), FRAME):
+            self.connection.send_data(stream, data[start : start + FRAME])
+        self.connection.end_stream(stream)
         self._flush()
         return stream
 
