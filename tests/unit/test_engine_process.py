@@ -278,7 +278,7 @@ def test_a_lost_detokenizer_ends_what_is_open_and_its_successor_serves(make: Cal
     plant.submit(2, [4, 5], max_tokens=5)
     plant.check(2)
     assert (plant.outcomes[1].reason, plant.outcomes[1].status) == (wire.ERROR, 503)
-    assert plant.stats()["requests_abort_total"] == 1
+    assert plant.stats()["requests_error_total"] == 1
 
 
 def test_an_idle_engine_uses_no_processor(make: Callable[..., Plant]) -> None:
