@@ -67,7 +67,7 @@ def spread(server: Llmrt) -> list[int]:
     with contextlib.ExitStack() as stack:
         for _ in range(SPREAD):
             connection = stack.enter_context(socket.create_connection((server.host, server.port), 30))
-            connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
         # One that is open has been taken by a worker, which the last answer proves for all before it in the queue.
         if not connection.recv(1024).startswith(b"HTTP/1.1"):
             raise RuntimeError("the last connection was not answered")
