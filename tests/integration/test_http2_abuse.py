@@ -28,7 +28,9 @@ from support.server import Server, wait_for
 MOCK = ["--engine", "mock", "--mock-step-ms", "1", "--stall-timeout", "2"]
 ENDLESS = b'{"prompt": "x", "max_tokens": 7000, "ignore_eos": true, "stream": true}'
 CHUNK = 500
-BROKEN = (Closed, ConnectionError, TimeoutError)
+BATCH = 32
+DONE = b"data: [DONE]\n\n"
+BROKEN = (Closed, ConnectionError)
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +52,21 @@ def pour(client: FrameClient, frames: bytes, times: int) -> int:
     return times
 
 
-def farewell(client: FrameClient) -> int | None:
+def farewell(client: FrameClient, drip: WindowUpdateFrame | None = None) -> int | None:
     """The code of the GOAWAY with which the connection ends, if it comes before a reset."""
-    client.socket.settimeout(20.0)
-    code = None
-    try:
-        while True:
-            frame = client.read()
-            if isinstance(frame, GoAwayFrame):
-                code = frame.error_code
-    except BROKEN:
-        return code
+    code, end = None, time.monotonic() + 40
+    while time.monotonic() < end:
+        try:
+            if drip is not None:
+                client.send(drip)
+            frame = client.read(0.3)
+        except TimeoutError:
+            continue
+        except BROKEN:
+            return code
+        if isinstance(frame, GoAwayFrame):
+            code = frame.error_code
+    raise AssertionError("the connection was kept")
 
 
 def test_rapid_reset(server: Server) -> None:
@@ -81,43 +87,54 @@ def test_rapid_reset(server: Server) -> None:
 def test_requests_that_are_left_half_way_wear_the_client_out(server: Server, when: str) -> None:
     """Each stream is accepted, so that what the library counts does not see it."""
     with Neighbour(server), FrameClient(server.host, server.port) as client:
+        client.send(WindowUpdateFrame(0, 1 << 30))
         left = 0
         with pytest.raises(BROKEN):
-            for stream in range(1, 8000, 2):
-                client.send(client.headers(stream, client.post("/v1/completions"), end=False))
-                if when == "in the middle of it":
-                    client.send(DataFrame(stream, ENDLESS, flags={"END_STREAM"}))
-                    client.until(lambda frame, own=stream: isinstance(frame, DataFrame) and frame.stream_id == own)
-                else:
-                    client.alive()
-                client.send(RstStreamFrame(stream, CANCEL))
-                left += 1
-        # It is told to go first; a polite client would.
+            for first in range(1, 20_000, 2 * BATCH):
+                streams = set(range(first, first + 2 * BATCH, 2))
+                for stream in streams:
+                    client.send(client.headers(stream, client.post("/v1/completions"), end=False))
+                    if when == "in the middle of it":
+                        client.send(DataFrame(stream, ENDLESS, flags={"END_STREAM"}))
+                waiting = set(streams) if when == "in the middle of it" else set()
+                while waiting:
+                    frame = client.until(lambda frame: isinstance(frame, DataFrame))
+                    waiting.discard(frame.stream_id)
+                client.ping()
+                client.send(*[RstStreamFrame(stream, CANCEL) for stream in streams])
+                left += BATCH
+        # It is told to go first, and a polite client would.
         codes = [frame.error_code for frame in client.seen if isinstance(frame, GoAwayFrame)]
-        assert codes[:1] == [NO_ERROR] and 500 <= left <= 1500, (codes, left)
+        assert codes[:1] == [NO_ERROR] and 500 <= left <= 5000, (codes, left)
+    server.wait_idle()
 
 
-def test_answers_that_are_not_fetched_are_no_resets(server: Server) -> None:
+def test_an_answer_whose_end_was_written_is_no_reset(server: Server) -> None:
+    """Some clients reset a stream right behind `[DONE]`, and it makes no difference when they have read it."""
+    body = b'{"prompt": "x", "max_tokens": 1, "stream": true}'
     with FrameClient(server.host, server.port, {SettingsFrame.INITIAL_WINDOW_SIZE: 0}) as client:
-        for stream in range(1, 2 * 1300, 2):
-            client.send(client.headers(stream, client.get("/v1/models")))
-            client.until(lambda frame, own=stream: isinstance(frame, HeadersFrame) and frame.stream_id == own)
-            client.send(RstStreamFrame(stream, CANCEL))
+        for first in range(1, 2 * 22 * BATCH, 2 * BATCH):
+            streams = range(first, first + 2 * BATCH, 2)
+            before = server.metrics()["llmrt_request_success_total"]
+            for stream in streams:
+                client.send(client.headers(stream, client.post("/v1/completions"), end=False))
+                client.send(DataFrame(stream, body, flags={"END_STREAM"}))
+            wait_for(lambda done=before + BATCH: server.metrics()["llmrt_request_success_total"] >= done, "the ends")
+            client.send(*[RstStreamFrame(stream, CANCEL) for stream in streams])
         client.alive()
         assert not any(isinstance(frame, GoAwayFrame) for frame in client.seen)
 
 
 def test_errors_that_have_us_reset_streams(server: Server) -> None:
     with Neighbour(server), FrameClient(server.host, server.port) as client:
-        bad = raw(8, 0, 0, b"\0\0\0\0")
         head = client.headers(1, client.post("/tokenize"), end=False).data
         for stream in range(1, 2 * 400, 2):
-            wrong = bad[:5] + stream.to_bytes(4, "big") + bad[9:]
-            if pour(client, raw(1, 0x4, stream, head) + wrong, 1) == 0:
+            overflow = WindowUpdateFrame(stream, (1 << 31) - 1).serialize()
+            if pour(client, raw(1, 0x4, stream, head) + overflow, 1) == 0:
                 break
         assert farewell(client) in (ENHANCE_YOUR_CALM, None)
         resets = sum(isinstance(frame, RstStreamFrame) for frame in client.seen)
-        assert 100 <= resets <= 160
+        assert resets <= 130
 
 
 def test_endless_continuation(server: Server) -> None:
@@ -166,52 +183,64 @@ def test_floods_of_small_frames(server: Server, frame: Callable[[FrameClient], b
 
 
 @pytest.mark.parametrize("drip", [False, True], ids=["zero window", "one byte at a time"])
-def test_a_stream_that_is_not_read_is_reset_alone(server: Server, drip: bool) -> None:
+def test_a_stream_that_is_not_read_loses_its_request_alone(server: Server, drip: bool) -> None:
     body = b'{"prompt": "x", "max_tokens": 1500, "ignore_eos": true, "stream": true}'
     with Neighbour(server), FrameClient(server.host, server.port, {SettingsFrame.INITIAL_WINDOW_SIZE: 0}) as client:
+        cut = server.log.count("response cut")
         for stream in (1, 3):
             client.send(client.headers(stream, client.post("/v1/completions"), end=False))
             client.send(DataFrame(stream, body, flags={"END_STREAM"}))
         client.send(WindowUpdateFrame(0, 1 << 24), WindowUpdateFrame(3, 1 << 24))
-        reset, done = None, b""
-        end = time.monotonic() + 60
-        while (reset is None or not done.endswith(b"data: [DONE]\n\n")) and time.monotonic() < end:
-            if drip and reset is None:
+        done = b""
+        end = time.monotonic() + 90
+        while (server.log.count("response cut") == cut or not done.endswith(DONE)) and time.monotonic() < end:
+            if drip:
                 client.send(WindowUpdateFrame(1, 1))
             try:
                 got = client.read(0.1)
             except TimeoutError:
                 continue
-            if isinstance(got, RstStreamFrame) and got.stream_id == 1:
-                reset = got.error_code
-            elif isinstance(got, DataFrame) and got.stream_id == 3:
+            if isinstance(got, DataFrame) and got.stream_id == 3:
                 done += got.data
-        assert reset is not None, "the stream that nobody reads was kept"
-        assert done.endswith(b"data: [DONE]\n\n"), "its sibling suffered"
+        assert server.log.count("response cut") == cut + 1, "the request that nobody reads was kept"
+        assert done.endswith(DONE), "its sibling suffered"
+        if not drip:
+            # What was never begun goes at once; what was begun leaves as slowly as it is fetched.
+            assert any(isinstance(frame, RstStreamFrame) and frame.stream_id == 1 for frame in client.seen)
         client.alive()
     server.wait_idle()
 
 
+def test_a_tail_that_is_not_fetched_does_not_keep_a_connection() -> None:
+    server = Server(*MOCK, "--keep-alive-timeout", "1", clear=True)
+    with FrameClient(server.host, server.port, {SettingsFrame.INITIAL_WINDOW_SIZE: 1}) as client:
+        client.send(client.headers(1, client.get("/v1/models")))
+        # It is pinged and answers, it gives a byte of room now and then: alive, but no end in sight.
+        assert farewell(client, drip=WindowUpdateFrame(1, 1)) == NO_ERROR
+        assert not any("END_STREAM" in frame.flags for frame in client.seen)
+    assert server.stop() == 0, server.log
+
+
 def test_a_body_that_never_ends(server: Server) -> None:
     with Neighbour(server, growth=80.0), FrameClient(server.host, server.port) as client:
+        windows = {0: 65535, 1: 256 << 10}
+        # Settings have been acknowledged by then.
+        client.ping()
         client.send(client.headers(1, client.post("/v1/completions"), end=False))
-        frame, sent, status = DataFrame(1, b"x" * 16384).serialize(), 0, None
-        window = 65535
-        while sent < 100 << 20:
-            while window < 16384 and status is None:
-                got = client.read()
-                if isinstance(got, WindowUpdateFrame) and got.stream_id == 0:
-                    window += got.window_increment
-                elif isinstance(got, HeadersFrame):
-                    status = client.fields[1][":status"]
-                elif isinstance(got, RstStreamFrame):
-                    status = status or "reset"
-            if status is not None:
-                break
-            client.send(frame)
-            window -= 16384
+        part = DataFrame(1, b"x" * 16384).serialize()
+        seen = sent = 0
+        while sent < 100 << 20 and 1 not in client.fields:
+            for frame in client.seen[seen:]:
+                if isinstance(frame, WindowUpdateFrame):
+                    windows[frame.stream_id] += frame.window_increment
+            seen = len(client.seen)
+            if min(windows.values()) < 16384:
+                client.read()
+                continue
+            client.send(part)
+            windows = {stream: window - 16384 for stream, window in windows.items()}
             sent += 16384
-        assert status == "413" and sent <= 34 << 20
+        assert client.fields[1][":status"] == "413" and sent <= 34 << 20
         client.alive()
 
 
@@ -295,6 +324,7 @@ def test_a_client_that_answers_no_ping_is_gone() -> None:
         "--engine", "mock", "--http2-keep-alive-interval", "1", "--http2-keep-alive-timeout", "1", clear=True
     )
     with FrameClient(server.host, server.port) as client:
+        client.answers_pings = False
         client.alive()
         client.until(lambda frame: isinstance(frame, PingFrame) and "ACK" not in frame.flags)
         farewell(client)

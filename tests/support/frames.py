@@ -18,7 +18,6 @@ from hyperframe.frame import (
     PingFrame,
     RstStreamFrame,
     SettingsFrame,
-    WindowUpdateFrame,
 )
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -51,6 +50,7 @@ class FrameClient:
         self.seen: list[Frame] = []
         self.fields: dict[int, dict[str, str]] = {}
         """Header fields of the answers, by stream."""
+        self.answers_pings = True
         self._unread = b""
         if hello:
             self.send(PREFACE, SettingsFrame(0, settings or {}))
@@ -110,6 +110,8 @@ class FrameClient:
         elif isinstance(frame, SettingsFrame) and "ACK" not in frame.flags:
             # They hold from then on.
             self.send(SettingsFrame(0, flags={"ACK"}))
+        elif isinstance(frame, PingFrame) and "ACK" not in frame.flags and self.answers_pings:
+            self.send(PingFrame(0, frame.opaque_data, flags={"ACK"}))
         return frame
 
     def until(self, wanted: Callable[[Frame], bool], timeout: float = PATIENCE) -> Frame:
@@ -155,16 +157,17 @@ class FrameClient:
         assert isinstance(frame, RstStreamFrame)
         return frame.error_code
 
-    def alive(self) -> None:
-        """The connection still answers, and has not been told to end."""
+    def ping(self) -> Frame:
+        """Waits until the server has taken everything up to here: the answer to a ping, or a GOAWAY before it."""
         payload = len(self.seen).to_bytes(8, "big")
         self.send(PingFrame(0, payload))
-        frame = self.until(lambda frame: isinstance(frame, PingFrame | GoAwayFrame) and frame.stream_id == 0)
-        assert isinstance(frame, PingFrame) and "ACK" in frame.flags and frame.opaque_data == payload
+        frame = self.until(lambda frame: isinstance(frame, GoAwayFrame) or _answers(frame))
+        assert isinstance(frame, GoAwayFrame) or (isinstance(frame, PingFrame) and frame.opaque_data == payload)
+        return frame
 
-    def grow(self, stream: int, by: int) -> WindowUpdateFrame:
-        """A WINDOW_UPDATE frame."""
-        return WindowUpdateFrame(stream, by)
+    def alive(self) -> None:
+        """The connection still answers, and has not been told to end."""
+        assert isinstance(self.ping(), PingFrame)
 
     def _parse(self) -> Frame | None:
         if len(self._unread) < 9:
@@ -178,3 +181,7 @@ class FrameClient:
         frame.parse_body(memoryview(self._unread[9 : 9 + length]))
         self._unread = self._unread[9 + length :]
         return frame
+
+
+def _answers(frame: Frame) -> bool:
+    return isinstance(frame, PingFrame) and "ACK" in frame.flags

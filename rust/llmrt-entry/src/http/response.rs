@@ -31,7 +31,8 @@ pub struct Whole {
     deadline: Option<Deadline>,
     /// What counts as used until the body has left.
     _held: Option<Box<dyn Any>>,
-    _stake: Option<Stake>,
+    /// Fulfilled with the last piece.
+    stake: Option<Stake>,
 }
 
 impl Body {
@@ -53,12 +54,14 @@ impl Body {
         }
     }
 
-    /// Gives up `stake` with the response.
+    /// Gives up `stake` with the response: fulfilled when all of it was handed over by then.
     pub fn keep(&mut self, mut stake: Stake) {
         match self {
             Self::Whole(whole) => {
-                stake.fulfil();
-                whole._stake = Some(stake);
+                if whole.bytes.is_empty() {
+                    stake.fulfil();
+                }
+                whole.stake = Some(stake);
             }
             Self::Events(events) => events.keep(stake),
             Self::Choices(choices) => choices.keep(stake),
@@ -80,7 +83,7 @@ impl<B: Into<Bytes>> From<B> for Body {
             bytes: bytes.into(),
             deadline: None,
             _held: None,
-            _stake: None,
+            stake: None,
         })
     }
 }
@@ -93,7 +96,13 @@ impl Whole {
         if let Some(deadline) = &self.deadline {
             deadline.renew();
         }
-        Some(self.bytes.split_to(self.bytes.len().min(PIECE)))
+        let piece = self.bytes.split_to(self.bytes.len().min(PIECE));
+        if self.bytes.is_empty()
+            && let Some(stake) = &mut self.stake
+        {
+            stake.fulfil();
+        }
+        Some(piece)
     }
 }
 

@@ -31,6 +31,7 @@ pub struct Protocols {
     http2: bool,
     pause: Duration,
     lifespan: Lifespan,
+    stall: Duration,
 }
 
 impl Protocols {
@@ -60,6 +61,7 @@ impl Protocols {
             http2: http2.enabled,
             pause: limits.keep_alive_timeout(),
             lifespan: Lifespan::new(limits),
+            stall: limits.stall_timeout(),
         }
     }
 
@@ -94,7 +96,12 @@ impl Protocols {
             ended = connection.as_mut() => ended,
             () = peer.retired() => {
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                tokio::select! {
+                    ended = connection => ended,
+                    () = peer.abandoned(self.stall) => {
+                        return tracing::debug!("connection cut: its client fetches nothing");
+                    }
+                }
             }
         };
         if let Err(error) = ended {

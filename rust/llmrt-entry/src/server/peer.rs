@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::connection::draining;
 use super::hangup::Hangup;
@@ -99,6 +99,14 @@ impl Peer {
             if drained || old.is_some_and(|old| now >= old) || now >= self.idle_end(lifespan.idle) {
                 return self.retired.notify_one();
             }
+        }
+    }
+
+    /// Waits until no request was open for `patience`: what keeps the connection then is a client that does not fetch the
+    /// last of its answers.
+    pub(super) async fn abandoned(&self, patience: Duration) {
+        while Instant::now() < self.idle_end(patience) {
+            sleep_until(self.idle_end(patience)).await;
         }
     }
 
