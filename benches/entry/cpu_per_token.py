@@ -132,9 +132,8 @@ def ask_on_connection(server: Measured) -> contextlib.AbstractContextManager[soc
     """A connection on which one short answer came and that stays open."""
     body = json.dumps(load.chat(server.model, load.question("Hi"), 1, False)).encode()
     connection = socket.create_connection((server.host, server.port), 30)
-    head = (
-        f"POST {load.PATH} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
+    fields = f"host: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    head = f"POST {load.PATH} HTTP/1.1\r\n{fields}\r\n\r\n"
     connection.sendall(head.encode() + body)
     if not connection.recv(65536).startswith(b"HTTP/1.1 200"):
         raise RuntimeError(f"{server.name} refuses a request")

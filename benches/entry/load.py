@@ -69,7 +69,7 @@ def h2load(
     process = subprocess.Popen(
         [
             *("h2load", "-t", "1", *shape, "-n", str(requests), "-d", body.name),
-            *("-H", "content-type: application/json", f"http://{server.host}:{server.port}{PATH}"),
+            *("-H", "content-type: application/json", f"{server.scheme}://{server.host}:{server.port}{PATH}"),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

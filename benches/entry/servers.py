@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,7 @@ class Measured:
     """A server by its address, its model's name and the processes that count as its entry."""
 
     name: str
+    scheme = "http"
     host = "127.0.0.1"
     port: int
     model: str
@@ -67,13 +69,15 @@ class Llmrt(Measured):
 
     name = "llmrt"
 
-    def __init__(self, step_ms: float, model: str, *flags: str) -> None:
+    def __init__(self, step_ms: float, model: str, *flags: str, context: ssl.SSLContext | None = None) -> None:
         self.model = "mock"
         self._server = Server(
             *("--model", model, "--served-model-name", self.model, "--engine", "mock"),
             *("--mock-step-ms", str(step_ms), "--mock-pattern", "tokens", "--mock-tokens", TOKENS),
             *("--max-num-seqs", str(MAX_NUM_SEQS), "--stat-interval", "0", *flags),
+            context=context,
         )
+        self.scheme = "http" if context is None else "https"
         self.port = self._server.port
         children = self._server.children()
         engine = [pid for pid in children if b"llmrt.engine" in Path(f"/proc/{pid}/cmdline").read_bytes()]

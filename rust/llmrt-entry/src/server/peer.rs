@@ -167,3 +167,53 @@ impl Drop for Stake {
         self.peer.closed(self.fulfilled);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn retired(peer: &Peer) -> bool {
+        peer.retired().now_or_never().is_some()
+    }
+
+    /// Opens requests and leaves them, or lets them end.
+    fn requests(peer: &Rc<Peer>, count: usize, fulfilled: bool, multiplexed: bool) {
+        for _ in 0..count {
+            let mut stake = peer.open(multiplexed);
+            if fulfilled {
+                stake.fulfil();
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_may_leave_as_many_requests_as_it_lets_end_and_a_few_hundred_more() {
+        let peer = Peer::new();
+        requests(&peer, 490, false, true);
+        assert!(!retired(&peer));
+        for _ in 0..1000 {
+            requests(&peer, 1, true, true);
+            requests(&peer, 1, false, true);
+        }
+        assert!(!retired(&peer));
+        requests(&peer, 30, false, true);
+        assert!(retired(&peer));
+    }
+
+    #[test]
+    fn good_requests_are_no_credit_for_more() {
+        let peer = Peer::new();
+        requests(&peer, 5000, true, true);
+        requests(&peer, 520, false, true);
+        assert!(retired(&peer));
+    }
+
+    #[test]
+    fn on_http1_a_request_that_is_left_ends_its_connection_anyway() {
+        let peer = Peer::new();
+        requests(&peer, 2000, false, false);
+        assert!(!retired(&peer));
+    }
+}
