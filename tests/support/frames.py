@@ -161,8 +161,7 @@ class FrameClient:
         """Waits until the server has taken everything up to here: the answer to a ping, or a GOAWAY before it."""
         payload = len(self.seen).to_bytes(8, "big")
         self.send(PingFrame(0, payload))
-        frame = self.until(lambda frame: isinstance(frame, GoAwayFrame) or _answers(frame))
-        assert isinstance(frame, GoAwayFrame) or (isinstance(frame, PingFrame) and frame.opaque_data == payload)
+        frame = self.until(lambda frame: isinstance(frame, GoAwayFrame) or _answers(frame, payload))
         return frame
 
     def alive(self) -> None:
@@ -183,5 +182,5 @@ class FrameClient:
         return frame
 
 
-def _answers(frame: Frame) -> bool:
-    return isinstance(frame, PingFrame) and "ACK" in frame.flags
+def _answers(frame: Frame, payload: bytes) -> bool:
+    return isinstance(frame, PingFrame) and "ACK" in frame.flags and frame.opaque_data == payload
