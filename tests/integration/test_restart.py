@@ -153,7 +153,7 @@ def test_a_real_scheduler_is_not_hung_while_it_prefills_but_when_it_is_stopped()
     try:
         process = pid(server, "scheduler")
         with kept(server, "http2") as connection, ThreadPoolExecutor(1) as beside:
-            prompt = {"prompt": [7] * 4000, "max_tokens": 1}
+            prompt = {"prompt": [7] * 3000, "max_tokens": 1}
             began = time.monotonic()
             answer = beside.submit(httpx2.post, f"{server.url}{COMPLETIONS}", json=prompt, timeout=300)
             while not answer.done():
