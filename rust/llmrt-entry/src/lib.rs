@@ -22,6 +22,7 @@ mod handlers;
 mod http;
 mod local;
 mod metrics;
+mod openapi;
 mod prompt;
 mod router;
 mod server;

@@ -23,6 +23,7 @@ use crate::handlers::Probes;
 use crate::http::{BodyBudget, Cors, Hosts, HttpService, RequestIds, Routes};
 use crate::local::LocalRequest;
 use crate::metrics::Metrics;
+use crate::openapi::Documents;
 use crate::prompt::Prompts;
 use crate::router::{Router, RouterLimits};
 use crate::server::{Certificates, Connections, Listener, LocalExecutor};
@@ -70,6 +71,7 @@ pub struct Shard {
     pub routes: Routes,
     pub hosts: Hosts,
     pub cors: Cors,
+    pub documents: Documents,
     pub request_ids: RequestIds,
     pub connections: Connections,
     pub probes: Probes,
@@ -114,6 +116,7 @@ impl Shard {
             routes: Routes::new()?,
             hosts: Hosts::new(config.web.allowed_hosts.as_deref()),
             cors: Cors::new(&config.web.cors),
+            documents: Documents::default(),
             request_ids: RequestIds::new(),
             connections: Connections::new(&config, certificates),
             probes: Probes::default(),

@@ -45,6 +45,38 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind.
+    pub const ALL: &[Self] = &[
+        Self::Invalid,
+        Self::Authentication,
+        Self::Permission,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::Deadline,
+        Self::TooLarge,
+        Self::Misdirected,
+        Self::Overloaded,
+        Self::Internal,
+        Self::Unavailable,
+    ];
+
+    /// What it means, for the documentation.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Invalid => "The request cannot be answered as it is.",
+            Self::Authentication => "No key, or a wrong one.",
+            Self::Permission => "The key does not open this route.",
+            Self::NotFound => "No such route or model.",
+            Self::MethodNotAllowed => "The route has no such method.",
+            Self::Deadline => "The deadline passed.",
+            Self::TooLarge => "The body is too big.",
+            Self::Misdirected => "The request is for another host.",
+            Self::Overloaded => "The queue or a quota is full.",
+            Self::Internal => "A fault of the server.",
+            Self::Unavailable => "Starting, draining, or without a core.",
+        }
+    }
+
     /// HTTP status.
     pub const fn status(self) -> StatusCode {
         match self {

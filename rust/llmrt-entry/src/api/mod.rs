@@ -11,7 +11,7 @@ pub mod details;
 pub mod error;
 mod field;
 pub mod json;
-mod lists;
+pub mod lists;
 mod logprobs;
 pub mod models;
 mod options;

@@ -1,5 +1,6 @@
 //! What each route does.
 
+mod docs;
 mod events;
 mod generate;
 mod models;
@@ -42,5 +43,7 @@ pub async fn dispatch(
         Route::Ready => status::ready(shard),
         Route::Version => Ok(status::version()),
         Route::Metrics => status::metrics(shard).await,
+        Route::OpenApi => Ok(docs::document(shard)),
+        Route::Docs => Ok(docs::page(shard)),
     }
 }

@@ -16,5 +16,5 @@ pub use cors::Cors;
 pub use host::Hosts;
 pub use request_id::RequestIds;
 pub use response::{Body, Response, json};
-pub use routes::{Route, Routes};
+pub use routes::{Route, Routes, table};
 pub use service::HttpService;

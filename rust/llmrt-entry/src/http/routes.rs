@@ -16,6 +16,8 @@ pub enum Route {
     Ready,
     Version,
     Metrics,
+    OpenApi,
+    Docs,
 }
 
 const TABLE: &[(&str, Method, Route)] = &[
@@ -31,7 +33,14 @@ const TABLE: &[(&str, Method, Route)] = &[
     ("/ready", Method::GET, Route::Ready),
     ("/version", Method::GET, Route::Version),
     ("/metrics", Method::GET, Route::Metrics),
+    ("/openapi.json", Method::GET, Route::OpenApi),
+    ("/docs", Method::GET, Route::Docs),
 ];
+
+/// Every route: its path, its method, its name.
+pub fn table() -> &'static [(&'static str, Method, Route)] {
+    TABLE
+}
 
 /// What a method and a path lead to.
 #[derive(Debug, PartialEq, Eq)]
