@@ -59,12 +59,12 @@ def test_reset_after_the_first_chunk_leaves_siblings_of_the_connection_alone(ser
 def test_leave_while_queued_and_while_prefilling() -> None:
     server = Server("--max-num-seqs", "1", "--max-num-batched-tokens", "64", "--kv-cache-memory", "0.6")
     try:
-        # One protocol each.
-        with http(server) as client, http(server, http2=True) as other:
+        with http(server) as client:
             prefilling = {"prompt": [7] * 8000, "max_tokens": 1, "stream": True}
             with client.stream("POST", COMPLETIONS, json=prefilling):
                 wait_for(lambda: server.metrics()["llmrt_num_requests_running"] == 1, "the prefill to run")
-                with other.stream("POST", COMPLETIONS, json=LONG):
+                # One protocol each. This client never resets a stream: it leaves with its connection.
+                with http(server, http2=True) as other, other.stream("POST", COMPLETIONS, json=LONG):
                     wait_for(lambda: server.metrics()["llmrt_num_requests_waiting"] == 1, "a request to wait")
                 wait_for(lambda: server.metrics()["llmrt_num_requests_waiting"] == 0, "the queue to be empty")
                 assert server.metrics()["llmrt_num_requests_running"] == 1
