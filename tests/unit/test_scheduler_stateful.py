@@ -111,7 +111,7 @@ class Machine(RuleBasedStateMachine):
         except RuntimeError:
             assert ranks.recover()
             self.engine.in_flight.clear()
-            running = {r.id for r in self.engine.scheduler._running}
+            running = {r.id for r in self.engine.scheduler._batch.running}
             self.cut_short |= running
             self.engine.scheduler.fail("the ranks failed")
         ranks.fail_steps = 0

@@ -95,3 +95,13 @@ def spend(budget: int, running: list[Request]) -> Rows:
         else:
             rows.chunks.append((request, request.computed, request.admissions))
     return rows
+
+
+def reaches(budget: int, running: list[Request], request: Request) -> bool:
+    """Whether :func:`spend` would have some of ``budget`` left for ``request``, were it running too."""
+    left = budget
+    for other in running:
+        gap = other.length - other.computed
+        if gap == 1 or other.key < request.key:
+            left -= gap
+    return left > 0

@@ -6,11 +6,7 @@ spends a token budget on closing the gaps (the idea of vLLM's v1 scheduler; see 
 :meth:`Scheduler.schedule` and :meth:`Scheduler.update` are independent: a second step may be planned before the
 results of the first are read, because a plan names positions, not token values.
 
-Memory. A request gets the pages of all its tokens when it is admitted, one more whenever it outgrows them. When no
-page can be had, the last of the running requests in the policy's order gives up its own and waits to be computed
-again (preemption by recompute). Nothing waits while holding pages. This makes strict progress: every preemption
-pays for a page boundary that another request crosses for good, and a request enters again only when the pages for
-all its tokens, and one more for each request that runs, can be had.
+What runs, with its slots and pages, is the batch (see ``batch.py``); what waits for a place in it is the queue.
 """
 
 from __future__ import annotations
@@ -18,18 +14,18 @@ from __future__ import annotations
 import logging
 import random
 import time
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable
 
 from llmrt import wire
-from llmrt.cache.pages import NULL_PAGE, PAGE_SIZE, CacheError, PagePool, pages_for
-from llmrt.cache.prefix import Node, PrefixCache
+from llmrt.cache.pages import PAGE_SIZE, CacheError, PagePool
+from llmrt.cache.prefix import PrefixCache
 from llmrt.scheduler import budget, policy
+from llmrt.scheduler.batch import Batch
 from llmrt.scheduler.budget import Rows
 from llmrt.scheduler.deadlines import Deadlines
 from llmrt.scheduler.frames import FrameBuilder
-from llmrt.scheduler.plan import ExecutorInfo, PageGrant, SlotStart, StepPlan, StepResult
+from llmrt.scheduler.plan import ExecutorInfo, StepPlan, StepResult
 from llmrt.scheduler.queue import WaitingQueue
 from llmrt.scheduler.request import NO_SLOT, Limits, Rejected, Request, accept
 from llmrt.scheduler.stats import Counters
@@ -95,22 +91,20 @@ class Scheduler:
         self.cache = PrefixCache(pool, model, enable_prefix_caching)
         self.counters = Counters()
         self._max_requests = max_requests
-        self._policy = policy.by_name(schedule_policy)
+        order = policy.by_name(schedule_policy)
         self._eos = frozenset(eos_token_ids)
         self._clock = clock
         self._seeds = random.Random(seed)
         self._requests: dict[int, Request] = {}
-        self._waiting = WaitingQueue(self._policy, lambda request: len(self._match(request)))
-        self._running: list[Request] = []
-        self._free_slots = list(reversed(range(self.limits.max_num_seqs)))
+        # Only a key that never changes lets a request in without a free slot, by displacing another.
+        slots = self.limits.max_num_seqs
+        self._batch = Batch(self.cache, slots, displaces=order.static, preempted=self._wait_again)
+        self._waiting = WaitingQueue(order, lambda request: len(self._batch.match(request)))
         self._launched: deque[tuple[int, Rows]] = deque()
         self._frames = FrameBuilder()
         self._step = 0
         self._arrivals = 0
-        self._freed: list[int] = []
         self._deadlines = Deadlines()
-        self._starts: list[SlotStart] = []
-        self._grants: list[PageGrant] = []
 
     # Requests come and go
 
@@ -163,12 +157,10 @@ class Scheduler:
         Returns how many have ended.
         """
         outcome = wire.Outcome(wire.ERROR, status=status, message=message)
-        ended = [request.id for request in self._running]
+        ended = [request.id for request in self._batch.running]
         self._end(ended, outcome)
         self._launched.clear()
-        self._starts, self._grants = [], []
-        # Nobody knows which part of the failed plans was carried out.
-        self._freed = list(range(self.limits.max_num_seqs))
+        self._batch.forget_changes()
         for request in self._waiting:
             request.length = len(request.tokens)
         return len(ended)
@@ -188,17 +180,7 @@ class Scheduler:
         if request.slot == NO_SLOT:
             self._waiting.remove(request)
         else:
-            self._running.remove(request)
-            self._leave_slot(request)
-
-    def _leave_slot(self, request: Request) -> None:
-        self.cache.release(request.pages)
-        self._freed.append(request.slot)
-        self._free_slots.append(request.slot)
-        request.slot = NO_SLOT
-        request.pages = []
-        request.room = request.computed = request.published = request.watch = 0
-        request.node = None
+            self._batch.leave(request)
 
     # Planning
 
@@ -206,119 +188,39 @@ class Scheduler:
         """Plans the next step and counts it as launched; ``None`` when there is nothing to compute."""
         if self._deadlines.any:
             self._end(self._deadlines.passed(self._clock()), TOO_LATE)
-        self._grow()
+        self._batch.grow()
         if len(self._waiting):
             self._admit()
-        rows = budget.spend(self.limits.max_num_batched_tokens, self._running)
+        rows = budget.spend(self.limits.max_num_batched_tokens, self._batch.running)
         if not rows.slots:
             return None
         self._step += 1
         self._launched.append((self._step, rows))
-        plan = rows.plan(self._step, self._freed, self._starts, self._grants)
-        self._freed, self._starts, self._grants = [], [], []
-        return plan
+        return rows.plan(self._step, *self._batch.changes())
 
-    def _grow(self) -> None:
-        """Gives a page to each running request that has outgrown its own, taking from the back of the order."""
-        for request in [r for r in self._running if r.room < r.length < r.stop_at]:
-            while request.slot != NO_SLOT and not self.cache.available:
-                self._preempt(self._running[-1])
-            if request.slot != NO_SLOT:
-                self._grant(request, self.cache.allocate(1, request.pages[-1]))
-
-    def _grant(self, request: Request, pages: list[int]) -> None:
-        request.pages += pages
-        request.room = len(request.pages) * PAGE_SIZE
-        self._grants.append(PageGrant(request.slot, wire.u32(pages)))
-
-    def _preempt(self, request: Request) -> None:
+    def _wait_again(self, request: Request) -> None:
         self.counters.preemptions += 1
-        self._running.remove(request)
-        slot = request.slot
-        self._leave_slot(request)
-        self._starts = [start for start in self._starts if start.slot != slot]
-        self._grants = [grant for grant in self._grants if grant.slot != slot]
-        request.admissions += 1
         self._waiting.push(request)
 
     def _admit(self) -> None:
         """Lets waiting requests run, strictly in order: one that does not fit blocks those behind it."""
-        # Only a key that never changes lets a request in without a free slot, by displacing another.
-        while len(self._waiting) and (self._free_slots or self._policy.static):
+        most = self.limits.max_num_batched_tokens
+        while len(self._waiting) and self._batch.may_admit:
             request = self._waiting.head(self.cache.version)
             # A sampled token that is not read back yet would be missing from the slot's start.
-            if not request.settled or not self._has_budget(request) or not self._make_room(request):
+            if not request.settled or not budget.reaches(most, self._batch.running, request):
+                return
+            if not self._batch.make_room(request):
                 return
             self._start(self._waiting.pop())
 
-    def _has_budget(self, request: Request) -> bool:
-        """Whether this step would compute some of ``request``, given what goes before it (see ``budget.spend``)."""
-        left = self.limits.max_num_batched_tokens
-        for running in self._running:
-            gap = running.length - running.computed
-            if gap == 1 or running.key < request.key:
-                left -= gap
-        return left > 0
-
-    def _make_room(self, request: Request) -> bool:
-        """Whether ``request`` can be admitted, after displacing running requests that come after it if that helps."""
-        if self._fits(request, 0, 0):
-            return True
-        if not self._policy.static or not self._running or self._running[-1].key < request.key:
-            return False
-        victims = self._victims(request)
-        for victim in victims:
-            self._preempt(victim)
-        # What a victim shared with ``request`` was counted as gained, so look again.
-        return bool(victims) and self._fits(request, 0, 0)
-
-    def _victims(self, request: Request) -> list[Request]:
-        """The fewest from the back of the order, all of them after ``request``, whose leaving lets it in."""
-        refs = self.cache.pool.refs
-        pages = 0
-        victims: list[Request] = []
-        for victim in reversed(self._running):
-            if victim.key < request.key:
-                break
-            victims.append(victim)
-            pages += sum(refs[page] == 1 for page in victim.pages)
-            if self._fits(request, pages, len(victims)):
-                return victims
-        return []
-
-    def _fits(self, request: Request, pages: int, slots: int) -> bool:
-        """Whether ``request`` fits once ``pages`` pages and ``slots`` slots more were free."""
-        if not self._free_slots and not slots:
-            return False
-        nodes = self._match(request)
-        need = pages_for(request.length) - len(nodes) + self.cache.resting(nodes)
-        headroom = len(self._running) - slots
-        return need + headroom <= self.cache.available + pages
-
-    def _match(self, request: Request) -> list[Node]:
-        # A cached prefix has no logits to look at.
-        if request.prompt_logprobs.missing:
-            return []
-        self.cache.chain(request.hashes, request.tokens, request.salt)
-        return self.cache.match(request.hashes, request.length, request.exact)
-
     def _start(self, request: Request) -> None:
-        nodes = self._match(request)
-        cached = self.cache.hold(nodes)
-        fresh = self.cache.allocate(pages_for(request.length) - len(cached), cached[-1] if cached else NULL_PAGE)
-        request.slot = self._free_slots.pop()
-        request.computed = len(cached) * PAGE_SIZE
-        request.published = len(cached)
-        request.node = nodes[-1] if nodes else None
+        self._batch.start(request)
         if not request.scheduled_ns:
             request.scheduled_ns = self._clock()
             request.cached_tokens = request.computed
             self.cache.stats.queries += request.length
             self.cache.stats.hits += request.computed
-        tokens = wire.u32(request.tokens)
-        self._starts.append(SlotStart(request.slot, request.prompt_tokens, tokens, request.settings()))
-        self._grant(request, cached + fresh)
-        insort(self._running, request, key=lambda r: r.key)
 
     # Results
 
@@ -337,7 +239,7 @@ class Scheduler:
             self._end_failed(rows, result.failed)
         for request, computed, admissions in rows.chunks:
             if request.slot != NO_SLOT and request.admissions == admissions:
-                self._publish(request, computed)
+                self._batch.publish(request, computed)
         self._keep_prompt_logprobs(rows, result)
         frames = self._frames
         ids, counts, out = frames.ids, frames.counts, frames.tokens
@@ -388,7 +290,7 @@ class Scheduler:
             self.counters.prompt_tokens += request.prompt_tokens
         length = len(request.tokens)
         if request.slot != NO_SLOT:
-            self._publish(request, length - 1)
+            self._batch.publish(request, length - 1)
         if not request.sampling.max_tokens:
             self._frames.drop_token()
             self._finish(request, wire.Outcome(wire.LENGTH))
@@ -403,19 +305,6 @@ class Scheduler:
     def _finish(self, request: Request, outcome: wire.Outcome) -> None:
         self._frames.finish_row(outcome)
         self._drop(request, outcome)
-
-    def _publish(self, request: Request, computed: int) -> None:
-        """Makes the pages of the first ``computed`` tokens findable by later requests."""
-        end = computed // PAGE_SIZE
-        if end <= request.published:
-            return
-        if self.cache.enabled:
-            self.cache.chain(request.hashes, request.tokens, request.salt)
-            exact = end if request.exact else request.prompt_tokens // PAGE_SIZE
-            request.node = self.cache.publish(
-                request.hashes, request.pages, request.published, end, request.node, exact
-            )
-        request.published = end
 
     # State
 
@@ -433,7 +322,7 @@ class Scheduler:
         """Gauges and counters, by the names of the metrics they feed."""
         pool = self.cache.pool
         return {
-            "num_requests_running": len(self._running),
+            "num_requests_running": len(self._batch.running),
             "num_requests_waiting": len(self._waiting),
             "kv_cache_usage_perc": pool.held / pool.total,
             "prefix_cache_queries_total": self.cache.stats.queries,
@@ -444,15 +333,8 @@ class Scheduler:
 
     def verify(self) -> None:
         """Checks all books against each other. Raises :class:`~llmrt.cache.pages.CacheError`."""
-        self.cache.verify()
-        held = [page for request in self._running for page in request.pages]
-        if sum(self.cache.pool.refs) != len(held):
-            raise CacheError(f"the pool counts {sum(self.cache.pool.refs)} holders, requests hold {len(held)} pages")
-        slots = sorted([request.slot for request in self._running] + self._free_slots)
-        if slots != list(range(self.limits.max_num_seqs)):
-            raise CacheError(f"slots in use and free are {slots}")
-        keys = [request.key for request in self._running]
-        if keys != sorted(keys) or any(request.pages or request.slot != NO_SLOT for request in self._waiting):
-            raise CacheError("the running requests are out of order, or a waiting one holds pages")
-        if len(self._running) + len(self._waiting) != len(self._requests):
+        self._batch.verify()
+        if any(request.pages or request.slot != NO_SLOT for request in self._waiting):
+            raise CacheError("a waiting request holds pages")
+        if len(self._batch.running) + len(self._waiting) != len(self._requests):
             raise CacheError("a request neither runs nor waits")
