@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -177,3 +178,13 @@ def test_a_fault_while_the_server_drains_is_told_once() -> None:
         assert server.log.count("the mock engine was killed by SIGKILL; the server ends") == 1, server.log
         # Not at all where the entry has noticed it first.
         assert server.log.count("the core is lost") <= 1, server.log
+
+
+def test_signals_while_the_server_ends_do_not_change_its_end() -> None:
+    server = Server("--engine", "mock")
+    # As an impatient user does, up to the last moment.
+    while server.process.poll() is None:
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+    assert server.process.returncode == 0, server.log

@@ -82,7 +82,7 @@ def serve(config: EngineConfig) -> int:
         tokens.close(reason)
         for each in (requests, control):
             each.close(reason)
-        signals.close()
+        signals.close_at_the_end()
         executor.close()
 
 

@@ -42,6 +42,16 @@ class Signals:
         self._reader.close()
         self._writer.close()
 
+    def close_at_the_end(self) -> None:
+        """As :meth:`close`, for a process that ends: signals that ask for that are ignored from here on.
+
+        Python's own end takes its time, and a second signal in it would make a good end a death by that signal.
+        """
+        for number in self._handlers:
+            if number != signal.SIGCHLD:
+                self._handlers[number] = signal.SIG_IGN
+        self.close()
+
 
 def _ignore(number: int, frame: FrameType | None) -> None:
     """The wake-up descriptor tells the loop; the handler only has to exist."""

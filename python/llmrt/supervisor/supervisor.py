@@ -49,7 +49,7 @@ class Supervisor:
                 _log.info("%s: listening on %s, loading the model", source.name, url)
                 return self._watch(signals, parts, url)
         finally:
-            signals.close()
+            signals.close_at_the_end()
 
     def _publish(self, parts: Parts, url: str) -> None:
         name = self.config.model.served_model_name or parts.source.name
