@@ -12,12 +12,15 @@ TORCH := $(or $(firstword $(wildcard ../shared/wheels/torch-*-$(TAG)-*.whl)),tor
 
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help serve build test test-rust test-python test-matrix lint format wheel clean tools
+FUZZ_SECONDS ?= 60
+
+.PHONY: help serve build fuzz test test-rust test-python test-matrix lint format wheel clean tools
 
 help:
 	@echo "make serve   set everything up and serve the default model (ARGS='--port 9000 ...')"
 	@echo "make test    set everything up and run all tests (PYTEST_ARGS='-k name' for some)"
 	@echo "make test-matrix  the integration tests in every cell of servers and protocols (MATRIX='E3-h2c' for one)"
+	@echo "make fuzz    foreign bytes, each target FUZZ_SECONDS long"
 	@echo "make lint    formatters, linters, type checker"
 	@echo "make wheel   build dist/llmrt-*.whl"
 
@@ -84,6 +87,14 @@ format: build
 wheel: tools $(VENV)/.dependencies
 	$(BIN)/maturin build --release --strip --out dist
 	@ls -l dist
+
+fuzz: tools
+	@command -v cargo-fuzz >/dev/null || { echo "make: cargo-fuzz is missing; run 'cargo install cargo-fuzz'"; exit 1; }
+	@# Instrumentation without a sanitizer, so that the stable toolchain will do.
+	@for target in requests templates frames gguf; do \
+		RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none $$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=1024 -timeout=5 || exit 1; \
+	done
 
 clean:
 	rm -rf target dist $(VENV)
