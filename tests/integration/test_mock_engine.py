@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -155,7 +156,7 @@ def test_back_to_back_nothing_is_lost() -> None:
 
 
 def test_a_death_on_demand_ends_streams_with_an_error() -> None:
-    mocked = mock("--mock-faults", "die@50")
+    mocked = mock("--mock-faults", "die@50", "--no-restart-core")
     streamed = events(mocked)
     assert streamed[-1] == "[DONE]"
     assert json.loads(streamed[-2])["error"]["message"]
@@ -164,29 +165,26 @@ def test_a_death_on_demand_ends_streams_with_an_error() -> None:
     assert "the mock engine was killed by SIGABRT" in mocked.log
 
 
-def test_a_stall_on_demand_is_noticed_and_passes() -> None:
-    mocked = mock("--mock-faults", "stall:4@20", "--step-deadline", "1.5", "--stat-interval", "0")
-
-    def health() -> int:
-        return httpx2.get(f"{mocked.url}/health").status_code
-
+def test_a_stall_on_demand_is_noticed_and_a_new_engine_takes_over() -> None:
+    mocked = mock("--mock-faults", "stall:600@20", "--step-deadline", "1.5", "--stat-interval", "0")
     try:
-        with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(events, mocked, max_tokens=100)
-            wait_for(lambda: health() == 503, "the stall to be noticed")
-            wait_for(lambda: health() == 200, "the engine to be back")
-            assert pending.result()[-1] == "[DONE]"
+        *_, error, done = events(mocked)
+        assert json.loads(error)["error"]["message"] and done == "[DONE]"
+        wait_for(lambda: mocked.log.count("ready after") == 2, "another engine")
+        wait_for(lambda: httpx2.get(f"{mocked.url}/health").status_code == 200, "the server to be sound again")
         assert complete(mocked, max_tokens=4)["usage"]["completion_tokens"] == 4
-        assert mocked.log.count("ready after") == 1, mocked.log
+        assert "the mock engine gave no sign of life for 1.5 s (--step-deadline)" in mocked.log
     finally:
         mocked.stop()
 
 
-def test_garbage_on_demand_is_dropped_and_answers_are_whole(tokenizer: Tokenizer) -> None:
-    mocked = mock("--mock-faults", "garbage@2,garbage@5", "--mock-text", TEXT)
+def test_garbage_on_demand_is_dropped_and_a_short_stall_passes(tokenizer: Tokenizer) -> None:
+    mocked = mock("--mock-faults", "garbage@2,stall:0.5@3,garbage@5", "--mock-text", TEXT)
     try:
+        begun = time.monotonic()
         choice = complete(mocked, max_tokens=len(tokenizer.encode(TEXT)))["choices"][0]
         assert choice["text"] == TEXT
+        assert time.monotonic() - begun >= 0.5
         assert mocked.log.count("malformed frame dropped") == 2
     finally:
         assert mocked.stop() == 0, mocked.log
