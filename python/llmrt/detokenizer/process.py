@@ -8,29 +8,15 @@ The configuration is one JSON object: ``index`` (number of this detokenizer), ``
 
 from __future__ import annotations
 
-import json
-import signal
 import sys
 
 from llmrt._core import run_detokenizer
-from llmrt.process.child import die_with_parent, read_configuration
+from llmrt.process import native
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Serves until SIGTERM or the supervisor's ``shutdown`` call; returns the exit code."""
-    try:
-        config = json.loads(read_configuration(sys.argv[1:] if arguments is None else arguments))
-        parent = config.pop("parent", None)
-    except (ValueError, AttributeError) as error:
-        sys.exit(f"detokenizer configuration: {error}")
-    die_with_parent(parent)
-    # An interrupt at the terminal is the supervisor's to handle: text is still to come while it drains.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        run_detokenizer(json.dumps(config))
-    except (OSError, RuntimeError, ValueError) as error:
-        sys.exit(f"detokenizer: {error}")
-    return 0
+    return native.run("detokenizer", run_detokenizer, arguments)
 
 
 if __name__ == "__main__":
