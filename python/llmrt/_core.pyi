@@ -54,6 +54,12 @@ def check_sampling(fields_json: str) -> None:
     Token ids are bounded by a model's vocabulary, which is not known here.
     """
 
+def check_keys(path: str, priorities: bool) -> None:
+    """Raises ``ValueError`` unless an entry worker could use the API keys in ``path``.
+
+    ``priorities`` says whether the scheduler knows any.
+    """
+
 def check_tls(tls_json: str) -> None:
     """Raises ValueError unless ``tls_json`` names certificates and keys that an entry worker could use now."""
 

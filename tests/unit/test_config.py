@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from llmrt import config
@@ -23,6 +23,8 @@ from llmrt.config import Config, ConfigError, EntryOptions, ModelOptions, Option
 
 def values(option: Option) -> st.SearchStrategy[Any]:
     """Every value that an option may take."""
+    if option.many:
+        return st.lists(values(dataclasses.replace(option, many=False)), max_size=3).map(tuple)
     if option.choices is not None:
         some: st.SearchStrategy[Any] = st.sampled_from(option.choices)
     elif option.kind is bool:
@@ -68,7 +70,7 @@ def test_the_yaml_form_reads_back_as_the_same_configuration(wanted: Config) -> N
     assert from_file(plain).config == wanted
     public = dataclasses.replace(
         wanted,
-        entry=dataclasses.replace(wanted.entry, api_key=None),
+        entry=dataclasses.replace(wanted.entry, api_key=(), admin_api_key=()),
         tls=dataclasses.replace(wanted.tls, ssl_keyfile_password=None),
     )
     commented = config.to_yaml(public, {option.name: "a # b: 'c'\n" for option in config.options()})
@@ -79,11 +81,16 @@ def test_the_yaml_form_reads_back_as_the_same_configuration(wanted: Config) -> N
 @given(st.data())
 def test_flag_variable_and_file_mean_the_same(data: st.DataObject) -> None:
     option = data.draw(st.sampled_from([each for each in config.options() if each.kind is not bool]))
-    value = data.draw(values(option).filter(lambda value: value is not None and not str(value).startswith("-")))
+    value = data.draw(values(option).filter(lambda value: value not in (None, ()) and not str(value).startswith("-")))
+    text = str(value)
+    if option.many:
+        value = tuple(each.replace(",", ";") for each in value)
+        text = ",".join(value)
+        assume(not text.startswith("-"))
     spelling = data.draw(st.sampled_from(option.spellings))
     key = spelling.removeprefix("--").replace("-", "_")
-    by_flag = config.resolve(parse(spelling, str(value)), {})
-    by_variable = config.resolve({}, {f"LLMRT_{key.upper()}": str(value)})
+    by_flag = config.resolve(parse(spelling, text), {})
+    by_variable = config.resolve({}, {f"LLMRT_{key.upper()}": text})
     by_file = from_file(config.to_yaml(by_flag.config))
     assert by_flag.config == by_variable.config == by_file.config
     assert by_flag.config.get(option) == value
@@ -229,7 +236,7 @@ def test_check_prints_what_a_server_would_use(tmp_path: Path) -> None:
 def test_keys_that_no_client_could_send_are_refused(key: str) -> None:
     complaint = "must be one or more visible ASCII characters, without spaces at the ends"
     with pytest.raises(ConfigError, match=f"--api-key {complaint}"):
-        Config(entry=EntryOptions(api_key=key)).check()
+        Config(entry=EntryOptions(api_key=(key,))).check()
     with pytest.raises(SystemExit):
         parse("--api-key", key)
     with pytest.raises(ConfigError, match=f"server.yaml:1: api_key {complaint}"):
@@ -244,7 +251,31 @@ def test_complaints_do_not_tell_the_key(text: str) -> None:
     with pytest.raises(ConfigError, match="api_key must be") as error:
         from_file(text)
     assert "86420" not in str(error.value)
-    assert "86420" not in repr(Config(entry=EntryOptions(api_key="86420")))
+    assert "86420" not in repr(Config(entry=EntryOptions(api_key=("86420",))))
+
+
+def test_several_keys_come_by_flags_commas_and_lists() -> None:
+    flags = parse("--api-key", "a", "--api-key", "b,c")
+    assert config.resolve(flags, {"LLMRT_API_KEY": "x"}).config.entry.api_key == ("a", "b", "c")
+    assert config.resolve({}, {"LLMRT_API_KEY": "a,b"}).config.entry.api_key == ("a", "b")
+    assert from_file("api_key: a,b").config.entry.api_key == ("a", "b")
+    assert from_file("api_key: [a, 'b,c']").config.entry.api_key == ("a", "b,c")
+    for bad in ("a,,b", "a, b"):
+        with pytest.raises(ConfigError, match="LLMRT_API_KEY must be one or more visible"):
+            config.resolve({}, {"LLMRT_API_KEY": bad})
+
+
+def test_check_looks_into_the_file_of_keys(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("sesame rpm=none\n")
+    checked = run("--check", "--engine", "mock", "--api-key-file", str(keys))
+    assert checked.returncode == 2 and f"--api-key-file {keys}:1: rpm must be a whole number" in checked.stderr
+    assert "sesame" not in checked.stdout + checked.stderr
+    keys.write_text("sesame rpm=1 priority=1\n")
+    checked = run("--check", "--engine", "mock", "--api-key-file", str(keys))
+    assert checked.returncode == 2 and "needs --schedule-policy priority" in checked.stderr
+    flags = ("--schedule-policy", "priority", "--api-key-file", str(keys))
+    assert run("--check", "--engine", "mock", *flags).returncode == 0
 
 
 def test_check_hides_the_key_and_the_dump_has_it() -> None:
@@ -255,7 +286,7 @@ def test_check_hides_the_key_and_the_dump_has_it() -> None:
     with pytest.raises(ConfigError, match="api_key must be text"):
         from_file(checked.stdout)
     dumped = run("--dump-config", LLMRT_API_KEY="open sesame")
-    assert from_file(dumped.stdout).config.entry.api_key == "open sesame"
+    assert from_file(dumped.stdout).config.entry.api_key == ("open sesame",)
     empty = run("--check", "--api-key", "")
     assert empty.returncode == 2 and "--api-key: must be one or more visible ASCII characters" in empty.stderr
 

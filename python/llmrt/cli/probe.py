@@ -215,7 +215,8 @@ def _entry(stats: dict[str, Any]) -> tuple[str, str]:
     last = stats["seconds_since_last_frame"]
     told = (
         f"last frame {'never' if last is None else f'{last:.1f} s ago'}, {stats['queued_prompts']} prompts queued, "
-        f"{stats['open_requests']} open requests on {stats['open_connections']} connections"
+        f"{stats['open_requests']} open requests on {stats['open_connections']} connections, "
+        f"{stats['waiting_turns']} wait for their turn"
     )
     if stats["core"] != "up":
         return BROKEN, f"not registered with the core, which is {stats['core']} for it; {told}"

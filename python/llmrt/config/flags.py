@@ -29,13 +29,14 @@ def _argument(option: Option) -> dict[str, Any]:
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
 
-    return {**common, "type": convert, "metavar": option.metavar}
+    repeated = {"action": "extend"} if option.many else {}
+    return {**common, **repeated, "type": convert, "metavar": option.metavar}
 
 
 def _help(option: Option) -> str:
     # Percent signs are argparse's own.
     text = option.help.replace("%", "%%")
-    if option.default is None or "default" in text or "(0:" in text:
+    if option.default in (None, ()) or "default" in text or "(0:" in text:
         return text
     shown = option.default
     if option.kind is bool:

@@ -11,8 +11,8 @@ from llmrt.config.tree import Config, options
 
 _WIDE = 1 << 30
 
-HIDDEN = "[hidden]"
-"""Stands for a secret; no text in YAML, so that nobody's key becomes this when it is read back."""
+HIDDEN = "{hidden}"
+"""Stands for a secret; neither a text nor a list in YAML, so that nobody's key becomes this when it is read back."""
 
 
 def to_yaml(config: Config, sources: Mapping[str, str] | None = None) -> str:
@@ -28,7 +28,7 @@ def to_yaml(config: Config, sources: Mapping[str, str] | None = None) -> str:
             group = option.group
             lines.append(f"{group}:")
         value = config.get(option)
-        shown = HIDDEN if option.secret and value is not None and sources is not None else _scalar(value)
+        shown = HIDDEN if option.secret and value not in (None, ()) and sources is not None else _scalar(value)
         line = f"  {option.name}: {shown}"
         lines.append(line if sources is None else f"{line:<44} # {_one_line(sources[option.name])}")
     return "\n".join(lines) + "\n"
@@ -36,8 +36,8 @@ def to_yaml(config: Config, sources: Mapping[str, str] | None = None) -> str:
 
 def _scalar(value: Any) -> str:
     # Quotes keep text text: unquoted, a name such as 1e3 or null would come back as something else.
-    style = '"' if isinstance(value, str) else None
-    text = yaml.safe_dump(value, default_style=style, allow_unicode=True, width=_WIDE)
+    style = '"' if isinstance(value, (str, tuple)) else None
+    text = yaml.safe_dump(value, default_style=style, default_flow_style=True, allow_unicode=True, width=_WIDE)
     return text.removesuffix("\n").removesuffix("\n...")
 
 

@@ -49,7 +49,8 @@ def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], file: str 
     given.update(variables)
     for option in options():
         if option.name in flags:
-            given[option.name] = _Given(flags[option.name], f"flag {option.flag}")
+            value = tuple(flags[option.name]) if option.many else flags[option.name]
+            given[option.name] = _Given(value, f"flag {option.flag}")
     values: dict[str, dict[str, Any]] = {}
     for option in options():
         if option.name in given:

@@ -11,7 +11,12 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 def parse(option: Option, text: str) -> Any:
-    """Reads a value from a flag or a variable. Raises ``ValueError`` with what is wrong, to follow a name."""
+    """Reads a value from a flag or a variable; many are separated by commas.
+
+    Raises ``ValueError`` with what is wrong, to follow a name.
+    """
+    if option.many:
+        return _checked(option, tuple(text.split(",")))
     if option.kind is bool:
         value: Any = _SWITCH.get(text.strip().lower())
         if value is None:
@@ -28,6 +33,8 @@ def convert(option: Option, value: Any) -> Any:
     """Reads a value from YAML. Raises ``ValueError`` with what is wrong, to follow a name."""
     if value is None and option.optional:
         return None
+    if option.many:
+        return _many(option, value)
     if isinstance(value, str) and option.kind is not str:
         # YAML 1.1 reads 1e3 as text; quoted numbers are common too.
         return parse(option, value)
@@ -38,6 +45,15 @@ def convert(option: Option, value: Any) -> Any:
         shown = type(value).__name__ if option.secret else repr(value)
         raise ValueError(f"must be {_KINDS[option.kind]}, not {shown}{quote}")
     return _checked(option, value)
+
+
+def _many(option: Option, value: Any) -> Any:
+    """A list of texts, or one text as a variable has it."""
+    if isinstance(value, str):
+        return parse(option, value)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError("must be text or a list of texts; put each in quotes")
+    return _checked(option, tuple(value))
 
 
 def _checked(option: Option, value: Any) -> Any:

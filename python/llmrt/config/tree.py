@@ -70,8 +70,23 @@ class EntryOptions:
     port: int = option(8000, "port to listen on; 0 takes a free one", between=(0, 65535))
     uds: str | None = option(None, "Unix socket to listen on, instead of host and port", metavar="PATH")
     uds_mode: str = option("600", "access mode of the Unix socket, octal", metavar="MODE")
-    api_key: str | None = option(
-        None, "key that every request but /health must bear (better as LLMRT_API_KEY)", secret=True, header=True
+    api_key: tuple[str, ...] = option(
+        (),
+        "keys of which every request but /health must bear one, each by a flag of its own or separated by commas "
+        "(better as LLMRT_API_KEY)",
+        secret=True,
+        header=True,
+        metavar="KEY",
+    )
+    api_key_file: str | None = option(
+        None, "file of further keys, or their hashes, each with its limits; read again when it changes", metavar="FILE"
+    )
+    admin_api_key: tuple[str, ...] = option(
+        (),
+        "keys that open every route and have no limits; /metrics then takes no others (better as LLMRT_ADMIN_API_KEY)",
+        secret=True,
+        header=True,
+        metavar="KEY",
     )
     entry_workers: int = option(
         1, "processes that answer on the port; one lives in the supervisor's process", between=(1, 256)
@@ -80,6 +95,12 @@ class EntryOptions:
         0, "threads per entry worker that tokenize and render templates (0: from the CPU quota)", between=(0, 256)
     )
     max_num_queued_reqs: int = option(1024, "requests that may wait; more get 429", between=(1, 1 << 20))
+    max_num_queued_tokens: int = option(
+        0, "prompt tokens that may wait for their first token; more get 429 (0: no bound)", between=(0, (1 << 32) - 1)
+    )
+    request_timeout: float = option(
+        0.0, "seconds from a request's arrival to the end of its answer, at most (0: no bound)", between=(0, 86400)
+    )
     max_choices: int = option(
         128, "most answers to one request, n for each of its prompts; more get 400", between=(1, 1 << 16)
     )
@@ -269,12 +290,16 @@ class Config:
 
 @dataclass(frozen=True)
 class Option:
-    """A field of the tree with all that is known of it. ``kind`` is ``bool``, ``int``, ``float`` or ``str``."""
+    """A field of the tree with all that is known of it.
+
+    ``kind`` is ``bool``, ``int``, ``float`` or ``str``: that of each of its values where it takes ``many``.
+    """
 
     group: str
     title: str
     name: str
     kind: type
+    many: bool
     optional: bool
     default: Any
     help: str
@@ -299,7 +324,7 @@ class Option:
         """What is wrong with a value of the right type, to follow the option's name; ``None`` when nothing is."""
         if value is None:
             return None
-        if self.header and not _fits_a_header(value):
+        if self.header and not all(map(_fits_a_header, value if self.many else (value,))):
             return "must be one or more visible ASCII characters, without spaces at the ends"
         if self.choices is not None and value not in self.choices:
             return f"must be one of {', '.join(self.choices)}, not {value!r}"
@@ -324,20 +349,23 @@ def _options() -> Iterator[Option]:
         kind = type(defaults)
         hints = typing.get_type_hints(kind)
         for item in dataclasses.fields(kind):
-            arms = [arm for arm in typing.get_args(hints[item.name]) if arm is not types.NoneType]
-            meta = item.metadata
+            hint, meta = hints[item.name], item.metadata
+            many = typing.get_origin(hint) is tuple
+            arms = [arm for arm in typing.get_args(hint) if arm not in (types.NoneType, Ellipsis)]
+            value = arms[0] if arms else hint
             yield Option(
                 group=group,
                 title=(kind.__doc__ or "").strip(),
                 name=item.name,
-                kind=arms[0] if arms else hints[item.name],
-                optional=bool(arms),
+                kind=value,
+                many=many,
+                optional=bool(arms) and not many,
                 default=item.default,
                 help=meta["help"],
                 spellings=("--" + item.name.replace("_", "-"), *meta["flags"]),
                 choices=None if meta["choices"] is None else tuple(meta["choices"]),
                 between=meta["between"],
-                metavar=_metavar(item, arms[0] if arms else hints[item.name]),
+                metavar=_metavar(item, value),
                 secret=meta["secret"],
                 header=meta["header"],
             )

@@ -14,8 +14,8 @@ from llmrt.config.text import convert
 # Where nobody listens, these say nothing.
 _OF_THE_SOCKET = frozenset(
     {
-        "host", "port", "uds", "uds_mode", "api_key", "max_connections", "max_connection_age", "shutdown_timeout",
-        "entry_workers",
+        "host", "port", "uds", "uds_mode", "api_key", "api_key_file", "admin_api_key", "max_connections",
+        "max_connection_age", "shutdown_timeout", "entry_workers",
     }
 )  # fmt: skip
 _GROUPS_OF_THE_SOCKET = frozenset({"http", "tls"})

@@ -14,8 +14,8 @@ from llmrt.supervisor.errors import StartError
 
 
 def check(config: Config) -> None:
-    """Raises :class:`StartError` for options that contradict each other and for certificates that cannot be used."""
-    from llmrt._core import check_tls
+    """Raises :class:`StartError` for options that contradict each other, certificates and keys that cannot be used."""
+    from llmrt._core import check_keys, check_tls
 
     web(config.http, None)
     settings = tls(config.tls)
@@ -24,6 +24,31 @@ def check(config: Config) -> None:
             check_tls(json.dumps(settings))
         except ValueError as error:
             raise StartError(str(error)) from error
+    told = keys(config)
+    if told["api_key_file"] is not None:
+        try:
+            check_keys(told["api_key_file"], _has_priorities(config))
+        except ValueError as error:
+            raise StartError(f"--api-key-file {error}") from error
+
+
+def keys(config: Config) -> dict[str, Any]:
+    """Who may send requests, and whether in an order of their own."""
+    return {
+        "api_keys": list(config.entry.api_key),
+        "admin_api_keys": list(config.entry.admin_api_key),
+        "api_key_file": _path(config.entry.api_key_file),
+        "priorities": _has_priorities(config),
+    }
+
+
+def has_files(config: Config) -> bool:
+    """Whether the front door has files that can be read again."""
+    return config.tls.ssl_certfile is not None or config.entry.api_key_file is not None
+
+
+def _has_priorities(config: Config) -> bool:
+    return config.scheduler.schedule_policy == "priority"
 
 
 def http2(options: HttpOptions) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Supervisor:
         with preparing():
             topology.sweep()
             # Without files to read again, a terminal that closes ends its server as it ends any program.
-            signals = Signals(signal.SIGHUP) if secure else Signals()
+            signals = Signals(signal.SIGHUP) if front.has_files(self.config) else Signals()
         try:
             parts = Parts(self.config, source)
             with listening(self.config.entry) as listener, parts.started(listener):
@@ -46,6 +46,9 @@ class Supervisor:
                 # The entry holds it now: connections that come while it drains are refused, not queued.
                 listener.close()
                 self._publish(parts, url)
+                if self.config.entry.api_key_file is not None and self.config.entry.entry_workers > 1:
+                    workers = self.config.entry.entry_workers
+                    _log.warning("the limits of --api-key-file hold in each of the %d entry workers by itself", workers)
                 _log.info("%s: listening on %s, loading the model", source.name, url)
                 return self._watch(signals, parts, url)
         finally:

@@ -1,6 +1,7 @@
 //! `Entry`: an entry worker embedded in a Python process.
 
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -237,6 +238,14 @@ impl Response {
 #[pyfunction]
 pub fn check_tls(py: Python<'_>, tls_json: &str) -> PyResult<()> {
     py.detach(|| llmrt_entry::check_tls(tls_json))
+        .map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+/// Raises ValueError unless an entry worker could use the API keys in `path`; `priorities` says whether the scheduler
+/// knows any.
+#[pyfunction]
+pub fn check_keys(py: Python<'_>, path: PathBuf, priorities: bool) -> PyResult<()> {
+    py.detach(|| llmrt_entry::check_keys(&path, priorities))
         .map_err(|error| PyValueError::new_err(error.to_string()))
 }
 

@@ -17,7 +17,8 @@ mod _core {
     use super::detokenizer::run_detokenizer;
     #[pymodule_export]
     use super::entry::{
-        Client, Entry, Response, add_metrics, check_sampling, check_tls, merge_metrics, run_entry,
+        Client, Entry, Response, add_metrics, check_keys, check_sampling, check_tls, merge_metrics,
+        run_entry,
     };
     #[pymodule_export]
     use super::gguf::GgufFile;

@@ -3,6 +3,7 @@
 mod http;
 mod tls;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use llmrt_link::LinkTimes;
@@ -38,6 +39,12 @@ pub struct EntryConfig {
     /// Bearer tokens that open every route; none: no key is asked for.
     #[serde(default)]
     pub api_keys: Vec<String>,
+    /// Bearer tokens that open every route and have no limits; where there are some, `/metrics` takes no others.
+    #[serde(default)]
+    pub admin_api_keys: Vec<String>,
+    /// File of further keys with their limits, read again when it changes.
+    #[serde(default)]
+    pub api_key_file: Option<PathBuf>,
     /// Whether the scheduler runs requests in the order of their priorities.
     #[serde(default)]
     pub priorities: bool,
@@ -120,6 +127,12 @@ pub struct Limits {
     pub max_connections: usize,
     /// Generations admitted at once, running or queued; more get 429.
     pub max_requests: u32,
+    /// Generations that the scheduler runs at once. Where several keys want more, the others wait for their turn here.
+    pub max_running: u32,
+    /// Prompt tokens that may wait for their first token; more get 429. 0: no bound.
+    pub max_queued_tokens: u32,
+    /// Seconds from a request's arrival to the end of its answer; 0: no bound.
+    pub request_timeout_s: f64,
     /// Answers to one request at most, and no more than `max_requests`: `n` for each of its prompts.
     pub max_choices: u32,
     /// Size of a request's header fields, bytes.
@@ -153,6 +166,9 @@ impl Default for Limits {
             body_timeout_s: 30.0,
             max_connections: 8192,
             max_requests: 1088,
+            max_running: 64,
+            max_queued_tokens: 0,
+            request_timeout_s: 0.0,
             max_choices: 128,
             max_header_bytes: 16 << 10,
             max_headers: 100,
@@ -228,8 +244,8 @@ impl EntryConfig {
                 "between 0.000001 and 1000000",
             ),
             (
-                self.api_keys.iter().all(|key| !key.is_empty()),
-                "api_keys",
+                (self.api_keys.iter().chain(&self.admin_api_keys)).all(|key| !key.is_empty()),
+                "api_keys and admin_api_keys",
                 "non-empty strings",
             ),
             (
@@ -251,6 +267,12 @@ impl EntryConfig {
                 limits.max_requests >= 1,
                 "limits.max_requests",
                 "at least 1",
+            ),
+            (limits.max_running >= 1, "limits.max_running", "at least 1"),
+            (
+                (0.0..=86_400.0).contains(&limits.request_timeout_s),
+                "limits.request_timeout_s",
+                "between 0 and 86400",
             ),
             (limits.max_choices >= 1, "limits.max_choices", "at least 1"),
             (limits.max_headers >= 1, "limits.max_headers", "at least 1"),
@@ -351,6 +373,11 @@ impl Supervisor {
 }
 
 impl Limits {
+    pub(crate) fn request_timeout(&self) -> Option<Duration> {
+        let seconds = self.request_timeout_s;
+        (seconds > 0.0).then(|| Duration::from_secs_f64(seconds))
+    }
+
     pub(crate) fn body_timeout(&self) -> Duration {
         Duration::from_secs_f64(self.body_timeout_s)
     }

@@ -28,6 +28,7 @@ mod router;
 mod server;
 mod shard;
 mod stat_line;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -36,4 +37,4 @@ pub use config::EntryConfig;
 pub use local::{LocalClient, LocalResponse};
 pub use metrics::exposition;
 pub use shard::CoreDown;
-pub use worker::{EntryWorker, StartError, check_tls, serve};
+pub use worker::{EntryWorker, StartError, check_keys, check_tls, serve};

@@ -28,6 +28,7 @@ use crate::prompt::Prompts;
 use crate::router::{Router, RouterLimits};
 use crate::server::{Certificates, Connections, Listener, LocalExecutor};
 use crate::stat_line;
+use crate::tenants::Keys;
 
 /// How long responses get to leave after their last event was queued, when the worker ends.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -37,7 +38,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 pub enum Command {
     /// A process of the core is dead.
     CoreDown(CoreDown),
-    /// Read the certificates again.
+    /// Read the certificates and the file of keys again.
     Reload,
     /// Answer a request of this process.
     Request(Box<LocalRequest>),
@@ -60,6 +61,7 @@ pub struct CoreDown {
 pub struct Shard {
     pub config: EntryConfig,
     api_limits: RefCell<Arc<api::Limits>>,
+    pub keys: Keys,
     pub bodies: BodyBudget,
     pub models: Models,
     pub prompts: Prompts,
@@ -86,6 +88,7 @@ impl Shard {
     /// The route table contradicts itself.
     pub fn new(
         config: EntryConfig,
+        keys: Keys,
         prompts: Prompts,
         outbox: Arc<dyn Outbox>,
         supervisor: Option<Arc<dyn Outbox>>,
@@ -94,6 +97,8 @@ impl Shard {
         let metrics = Rc::new(Metrics::new(&config.model.name));
         let limits = RouterLimits {
             permits: config.limits.max_requests,
+            running: config.limits.max_running,
+            queued_tokens: config.limits.max_queued_tokens,
             buffer_bytes: config.limits.response_buffer_bytes,
             stall_timeout: config.limits.stall_timeout(),
             ping_interval: config.limits.ping_interval(),
@@ -106,6 +111,7 @@ impl Shard {
                 priorities: config.priorities,
                 defaults: config.model.defaults.clone(),
             })),
+            keys,
             bodies: BodyBudget::new(config.limits.max_bodies_bytes),
             models: models(&config),
             prompts,
@@ -146,6 +152,8 @@ impl Shard {
         if let Some(certificates) = self.connections.certificates() {
             spawn_local(async move { certificates.watch().await });
         }
+        let shard = self.clone();
+        spawn_local(async move { shard.keys.watch().await });
         let timeout = loop {
             let Some(command) = commands.recv().await else {
                 // The owner is gone: nobody could shut us down any more.
@@ -181,14 +189,23 @@ impl Shard {
     fn obey(self: &Rc<Self>, command: Command) -> Option<Duration> {
         match command {
             Command::CoreDown(down) => self.core_down(&down),
-            Command::Reload => match self.connections.certificates() {
-                Some(certificates) => drop(spawn_local(async move { certificates.reload().await })),
-                None => tracing::info!("no certificates to reload"),
-            },
+            Command::Reload => drop(spawn_local(self.clone().reload())),
             Command::Request(request) => LocalExecutor.execute(request.answer(self.clone())),
             Command::Shutdown { timeout } => return Some(timeout),
         }
         None
+    }
+
+    /// Reads again whatever is in files.
+    async fn reload(self: Rc<Self>) {
+        let certificates = self.connections.certificates();
+        if let Some(certificates) = &certificates {
+            certificates.reload().await;
+        }
+        self.keys.reload().await;
+        if certificates.is_none() && !self.keys.has_file() {
+            tracing::info!("no certificates or keys to reload");
+        }
     }
 
     fn core_down(&self, down: &CoreDown) {
@@ -299,6 +316,8 @@ impl Shard {
             "permits": self.router.permits_taken(),
             "open_connections": self.connections.open(),
             "queued_prompts": self.prompts.queued(),
+            "queued_tokens": self.router.queue.tokens(),
+            "waiting_turns": self.router.turns.waiting(),
             "seconds_since_last_frame": last_frame,
         })
     }

@@ -1,6 +1,7 @@
 //! An entry worker: a shard on a thread of its own, started, stopped and waited for from outside.
 
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use crate::local::LocalClient;
 use crate::prompt::{PromptError, Prompts};
 use crate::server::{self, Certificates, TlsError};
 use crate::shard::{Command, CoreDown, Shard};
+use crate::tenants::{KeyFileError, Keys};
 
 /// Why a worker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +35,8 @@ pub enum StartError {
     Prompts(#[from] PromptError),
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error(transparent)]
+    Keys(#[from] KeyFileError),
     #[error("cannot listen: {0}")]
     Listen(std::io::Error),
     #[error(transparent)]
@@ -55,6 +59,14 @@ pub fn check_tls(tls: &str) -> Result<(), StartError> {
     let tls = serde_json::from_str(tls).map_err(ConfigError::from)?;
     Certificates::load(&tls, true)?;
     Ok(())
+}
+
+/// Looks whether a worker could use the keys in `file`; `priorities` says whether the scheduler knows any.
+///
+/// # Errors
+/// It could not.
+pub fn check_keys(file: &Path, priorities: bool) -> Result<(), StartError> {
+    Ok(Keys::check(file, priorities)?)
 }
 
 /// A running entry worker. Dropping it asks the worker to end without waiting for open requests, which are told so;
@@ -102,8 +114,8 @@ impl EntryWorker {
         self.command(Command::CoreDown(down));
     }
 
-    /// Reads certificates and keys again, for connections from now on. What cannot be used is refused, with a line in
-    /// the log, and what was loaded before stays.
+    /// Reads the certificates and the file of API keys again, for connections and requests from now on. What cannot be
+    /// used is refused, with a line in the log, and what was loaded before stays.
     pub fn reload(&self) {
         self.command(Command::Reload);
     }
@@ -178,8 +190,10 @@ fn run(
             .tls
             .as_ref()
             .map(|tls| Certificates::load(tls, http2));
+        let keys = Keys::load(&config)?;
         let shard = Shard::new(
             config,
+            keys,
             prompts,
             outbox.clone(),
             supervisor.clone(),

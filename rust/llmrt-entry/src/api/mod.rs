@@ -32,6 +32,7 @@ pub use error::{ApiError, ErrorKind, quote};
 pub use logprobs::Names;
 pub use models::Models;
 pub use options::{Options, Streaming};
+pub use placing::Placing;
 pub use prompting::Prompting;
 pub use response::{Envelope, Finish, Usage};
 pub use sampling::{Defaults, Generation, check_sampling, text_exceeds_context};

@@ -66,6 +66,11 @@ impl Placing {
         Ok(None)
     }
 
+    /// Sets a deadline that comes no later than `bound` after the request's arrival.
+    pub fn bound(&mut self, bound: Duration) {
+        self.deadline = Some(self.deadline.map_or(bound, |deadline| deadline.min(bound)));
+    }
+
     /// What is left of the deadline of a request that arrived so long ago; `None` without one.
     ///
     /// # Errors
@@ -83,7 +88,10 @@ impl Placing {
     /// 408: the deadline passed.
     pub fn too_late(&self) -> ApiError {
         let millis = self.deadline.unwrap_or_default().as_millis();
-        let message = format!("The request was not answered within its `deadline_ms`, {millis}.");
-        ApiError::new(ErrorKind::Deadline, message).param("deadline_ms")
+        let message = format!(
+            "The request was not answered within {millis} ms: its `deadline_ms`, its \
+             `x-request-timeout` or the server's `--request-timeout`."
+        );
+        ApiError::new(ErrorKind::Deadline, message)
     }
 }

@@ -5,21 +5,26 @@
 //! future, and with it the permits.
 
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::Request;
+use http::{HeaderMap, HeaderName, Request};
 use llmrt_link::SendError;
 use serde_json::Value;
 
 use super::reply::Reply;
 use super::tokenize::last;
 use crate::api::{
-    ApiError, ChatRequest, CompletionRequest, Endpoint, Limits, Options, Prompt, Prompted, seed_of,
+    ApiError, ChatRequest, CompletionRequest, Endpoint, Limits, Options, Placing, Prompt, Prompted,
+    seed_of,
 };
 use crate::http::{Held, RequestBody, Response, read_json};
 use crate::metrics::Rejection;
-use crate::router::{Opening, Origin, Permit};
+use crate::router::{Opening, Origin, Place, QueuedTokens};
 use crate::shard::Shard;
+
+/// Seconds within which the whole answer must be there.
+const X_REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
 /// Reads, checks and submits a request, and answers it as a stream or at once.
 pub async fn answer(
@@ -42,19 +47,24 @@ pub async fn answer(
     let model = shard.models.resolve(options.model.as_deref())?.to_owned();
     shard.check_open()?;
     let count = input.count() * options.details.n;
-    let permits = admit(shard, count)?;
+    let permits = shard.router.admit(&origin.tenant, count)?;
+    (origin.tenant.take_request(Instant::now()))
+        .inspect_err(|_| shard.metrics.rejected(Rejection::Key))?;
+    bound_time(shard, &head.headers, &mut options)?;
     let input = Held {
         value: input,
         place,
     };
     let prompts = prepare(shard, input, &mut options, origin).await?;
-    let requests = requests(shard, &prompts, &options, origin)?;
-    // The core may have gone while the prompts were made.
+    let mut requests = requests(shard, &prompts, &options, origin)?;
+    let waiting = wait_for_turn(shard, &mut requests, &options, origin).await?;
+    // The core may have gone meanwhile.
     shard.check_open()?;
     let reply = Reply::new(shard, endpoint, model, &options, requests[0].id, prompts);
-    let openings = permits.into_iter().zip(requests).enumerate();
-    let openings = openings.map(|(choice, (permit, request))| Opening {
+    let openings = permits.into_iter().zip(waiting).zip(requests).enumerate();
+    let openings = openings.map(|(choice, ((permit, waiting), request))| Opening {
         permit,
+        waiting: Some(waiting),
         request,
         form: reply.form(choice as u32),
     });
@@ -100,7 +110,7 @@ async fn prepare(
     options: &mut Options,
     origin: &Origin,
 ) -> Result<Vec<Prompted>, ApiError> {
-    let left = options.placing.time_left(origin.arrived.elapsed())?;
+    let placing = options.placing.clone();
     let prepared = async {
         let words = options.generation.bad_words();
         if !words.is_empty() {
@@ -113,13 +123,64 @@ async fn prepare(
         options.generation.report(&options.details);
         prompts(shard, input, options).await
     };
-    match left {
-        None => prepared.await,
-        Some(left) => match tokio::time::timeout(left, prepared).await {
-            Ok(prompts) => prompts,
-            Err(_) => Err(options.placing.too_late()),
+    in_time(&placing, origin, prepared).await
+}
+
+/// Waits for `work` until the request's deadline.
+async fn in_time<T>(
+    placing: &Placing,
+    origin: &Origin,
+    work: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
+    match placing.time_left(origin.arrived.elapsed())? {
+        None => work.await,
+        Some(left) => match tokio::time::timeout(left, work).await {
+            Ok(done) => done,
+            Err(_) => Err(placing.too_late()),
         },
     }
+}
+
+/// Takes the bounds on a request's time that do not stand in its body.
+///
+/// # Errors
+/// 400 when the header is no number of seconds.
+fn bound_time(shard: &Shard, headers: &HeaderMap, options: &mut Options) -> Result<(), ApiError> {
+    if let Some(value) = headers.get(X_REQUEST_TIMEOUT) {
+        let seconds = value.to_str().ok().and_then(|text| text.parse().ok());
+        let bound = seconds.filter(|seconds| (0.001..=86_400.0).contains(seconds));
+        let bound = bound.ok_or_else(|| {
+            ApiError::invalid(
+                "The header `x-request-timeout` must be between 0.001 and 86400 seconds.",
+            )
+        })?;
+        options.placing.bound(Duration::from_secs_f64(bound));
+    }
+    if let Some(bound) = shard.config.limits.request_timeout() {
+        options.placing.bound(bound);
+    }
+    Ok(())
+}
+
+/// Waits until `requests` may be submitted, which then know how much time is left.
+///
+/// # Errors
+/// 429 when too many tokens wait; 408 when the deadline passes.
+async fn wait_for_turn(
+    shard: &Shard,
+    requests: &mut [llmrt_wire::Request],
+    options: &Options,
+    origin: &Origin,
+) -> Result<Vec<(QueuedTokens, Place)>, ApiError> {
+    let tokens = requests.iter().map(|request| request.prompt.len() as u32);
+    let tokens: Vec<u32> = tokens.collect();
+    let turn = shard.router.queue(&origin.tenant, &tokens);
+    let waiting = in_time(&options.placing, origin, turn).await?;
+    let left = options.placing.time_left(origin.arrived.elapsed())?;
+    for request in requests {
+        request.deadline_ms = left.map(|left| left.as_millis() as u32);
+    }
+    Ok(waiting)
 }
 
 /// Each prompt as tokens; the place of their body is free then.
@@ -185,8 +246,6 @@ fn requests(
     origin: &Origin,
 ) -> Result<Vec<llmrt_wire::Request>, ApiError> {
     let limits = shard.api_limits();
-    let left = options.placing.time_left(origin.arrived.elapsed())?;
-    let deadline_ms = left.map(|left| left.as_millis() as u32);
     let n = options.details.n;
     let mut requests = Vec::with_capacity(prompts.len() * n as usize);
     for prompt in prompts {
@@ -202,24 +261,13 @@ fn requests(
                 prompt: prompt.tokens.clone().into(),
                 sampling,
                 output: output.clone(),
-                priority: options.placing.priority,
+                priority: origin.tenant.priority(options.placing.priority),
                 cache_salt: options.placing.cache_salt.clone(),
-                deadline_ms,
+                deadline_ms: None,
             });
         }
     }
     Ok(requests)
-}
-
-/// Permits for `count` generations.
-///
-/// # Errors
-/// 429 while so many are not left.
-pub(super) fn admit(shard: &Shard, count: u32) -> Result<Vec<Permit>, ApiError> {
-    shard.router.admit(count).ok_or_else(|| {
-        shard.metrics.rejected(Rejection::Permits);
-        ApiError::overloaded("Too many requests are open; try again later.")
-    })
 }
 
 /// What a client is told whose request the scheduler did not take.

@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 use http::StatusCode;
 use llmrt_wire::{Output, Request, Sampling};
 
-use super::generate::{admit, not_taken};
+use super::generate::not_taken;
 use super::reply::whole;
 use crate::api::ApiError;
 use crate::http::{Response, json};
@@ -50,10 +50,16 @@ pub async fn answer(shard: &Rc<Shard>, origin: &Origin) -> Result<Response, ApiE
     let began = Instant::now();
     let opening = |permit| Opening {
         permit,
+        waiting: None,
         request: one_token(shard),
         form: Form::Text(None),
     };
-    let openings = admit(shard, 1)?.into_iter().map(opening).collect();
+    let openings = shard
+        .router
+        .admit(&origin.tenant, 1)?
+        .into_iter()
+        .map(opening)
+        .collect();
     let guards = shard
         .router
         .open(openings, origin)

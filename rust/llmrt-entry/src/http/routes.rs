@@ -20,6 +20,13 @@ pub enum Route {
     Docs,
 }
 
+impl Route {
+    /// Whether it is for administrators, where there are any: it tells of everybody's requests.
+    pub fn is_for_admins(self) -> bool {
+        self == Self::Metrics
+    }
+}
+
 const TABLE: &[(&str, Method, Route)] = &[
     ("/v1/chat/completions", Method::POST, Route::ChatCompletions),
     ("/v1/completions", Method::POST, Route::Completions),

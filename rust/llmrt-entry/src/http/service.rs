@@ -48,6 +48,7 @@ impl HttpService {
         let shard = &self.shard;
         let origin = Origin {
             label: shard.request_ids.of(request.headers()),
+            tenant: shard.keys.anybody(),
             arrived: Instant::now(),
         };
         let bodiless = request.method() == Method::HEAD;
@@ -124,10 +125,14 @@ async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Orig
     let method = request.method().clone();
     let path = below(&shard.config.web.root_path, request.uri().path()).to_owned();
     let version = request.version();
+    let mut origin = origin.clone();
     let answer = match shard.routes.find(&method, &path) {
         Found::Route(route, parameter) => {
-            match keys::authorise(&shard.config.api_keys, route, request.headers()) {
-                Ok(()) => handlers::dispatch(shard, route, parameter, request, origin).await,
+            match keys::authorise(&shard.keys, route, request.headers()) {
+                Ok(tenant) => {
+                    origin.tenant = tenant;
+                    handlers::dispatch(shard, route, parameter, request, &origin).await
+                }
                 Err(refusal) => Err(refusal),
             }
         }
@@ -137,12 +142,14 @@ async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Orig
     answer.unwrap_or_else(|refusal| {
         let status = refusal.status().as_u16();
         let request_id = &*origin.label;
+        let key = origin.tenant.name();
+        let key = key.as_deref();
         let reason = refusal.message();
         // Probes ask again and again while a model loads.
         if method == Method::GET {
-            tracing::debug!(request_id, %method, path, status, reason, "refused");
+            tracing::debug!(request_id, key, %method, path, status, reason, "refused");
         } else {
-            tracing::info!(request_id, %method, path, status, reason, "refused");
+            tracing::info!(request_id, key, %method, path, status, reason, "refused");
         }
         // The rest of the body may never be read, and then nothing can follow it.
         if refusal.kind() == ErrorKind::TooLarge {

@@ -54,6 +54,10 @@ pub enum Rejection {
     Permits,
     /// The scheduler gave no credit.
     Credit,
+    /// A limit of the request's key.
+    Key,
+    /// Too many prompt tokens wait.
+    QueuedTokens,
     /// The bodies of other requests take all room.
     Bodies,
     /// The core is starting or dead.
@@ -67,6 +71,8 @@ impl Rejection {
         match self {
             Self::Permits => "permits",
             Self::Credit => "credit",
+            Self::Key => "key",
+            Self::QueuedTokens => "queued_tokens",
             Self::Bodies => "bodies",
             Self::CoreDown => "core_down",
             Self::Draining => "draining",

@@ -15,16 +15,22 @@ use super::Router;
 use super::outlet::{End, Form, Outlet};
 use crate::api::{Told, Usage};
 use crate::server::{Stake, Wire};
+use crate::tenants::Tenant;
 
 /// Most bytes that leave in one piece. More would only wait inside hyper instead of in the counted buffer.
 pub const PIECE: usize = 16 << 10;
 
 /// A permit to have one generation open; given back when dropped.
-pub struct Permit(pub(super) Rc<Router>);
+pub struct Permit {
+    pub(super) router: Rc<Router>,
+    pub(super) tenant: Rc<Tenant>,
+}
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.permits_taken.set(self.0.permits_taken.get() - 1);
+        let router = &self.router;
+        router.permits_taken.set(router.permits_taken.get() - 1);
+        self.tenant.closed();
     }
 }
 
@@ -46,7 +52,11 @@ pub struct WholeAnswer {
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.permit.0.left(self.id);
+        let Permit { router, tenant } = &self.permit;
+        router.left(self.id);
+        let now = Instant::now();
+        router.ended.borrow_mut().add(1, now);
+        tenant.ended(now);
     }
 }
 
@@ -81,7 +91,7 @@ impl RequestGuard {
 
     /// The next piece that waits; `None` inside when the request has ended and all of it was taken.
     pub(super) fn poll_piece(&self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
-        let router = &self.permit.0;
+        let router = &self.permit.router;
         let mut outlet = self.outlet.borrow_mut();
         if !outlet.waiting.is_empty() {
             let piece = outlet.waiting.len().min(PIECE);

@@ -7,9 +7,11 @@ mod choices;
 mod extras;
 mod guard;
 mod outlet;
+mod queue;
 mod stall;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,9 +25,12 @@ use tokio::sync::Notify;
 pub use choices::{ChoicesBody, Closing};
 pub use guard::{EventBody, PIECE, Permit, RequestGuard};
 pub use outlet::{End, EventWriter, Form, Origin};
+pub use queue::{QueuedTokens, TokenQueue};
+pub use turns::{Place, Turns};
 
 use crate::api::{ApiError, Row};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Rejection};
+use crate::tenants::{Drain, Tenant, overloaded};
 use extras::Extras;
 use outlet::Outlet;
 use stall::Stalled;
@@ -35,6 +40,10 @@ use stall::Stalled;
 pub struct RouterLimits {
     /// Requests open at once.
     pub permits: u32,
+    /// Requests that the scheduler runs at once.
+    pub running: u32,
+    /// Prompt tokens that may wait for their first token; 0: no bound.
+    pub queued_tokens: u32,
     /// Bytes above which a response counts as stalled; four times as much ends it.
     pub buffer_bytes: usize,
     /// How long a response may stay stalled.
@@ -46,6 +55,8 @@ pub struct RouterLimits {
 /// A generation that is to be opened.
 pub struct Opening {
     pub permit: Permit,
+    /// What it holds until its first token, and until its end; a probe holds nothing.
+    pub waiting: Option<(QueuedTokens, Place)>,
     pub request: Request,
     pub form: Form,
 }
@@ -60,6 +71,9 @@ pub struct Router {
     metrics: Rc<Metrics>,
     open: RefCell<IdMap<Rc<RefCell<Outlet>>>>,
     permits_taken: Cell<u32>,
+    ended: RefCell<Drain>,
+    pub queue: Rc<TokenQueue>,
+    pub turns: Rc<Turns>,
     stalled: Stalled,
     /// Responses for whose wires something waits.
     due: RefCell<Vec<Rc<RefCell<Outlet>>>>,
@@ -87,19 +101,74 @@ impl Router {
             metrics,
             open: RefCell::default(),
             permits_taken: Cell::new(0),
+            ended: RefCell::default(),
+            queue: TokenQueue::new(limits.queued_tokens),
+            turns: Turns::new(limits.running),
             stalled: Stalled::default(),
             due: RefCell::default(),
             opened: Notify::new(),
         })
     }
 
-    /// Permits for `count` generations, while there are so many: all or none.
-    pub fn admit(self: &Rc<Self>, count: u32) -> Option<Vec<Permit>> {
+    /// Permits for `count` generations: all or none. Of several tenants, those that have more than their part leave the
+    /// last quarter to the others.
+    ///
+    /// # Errors
+    /// 429 while so many are not left, for anybody or for `tenant`.
+    pub fn admit(
+        self: &Rc<Self>,
+        tenant: &Rc<Tenant>,
+        count: u32,
+    ) -> Result<Vec<Permit>, ApiError> {
+        let rejected = |why| move |_: &ApiError| self.metrics.rejected(why);
+        tenant
+            .check_open(count)
+            .inspect_err(rejected(Rejection::Key))?;
+        let all = self.limits.permits;
         let taken = self.permits_taken.get();
-        (count <= self.limits.permits.saturating_sub(taken)).then(|| {
-            self.permits_taken.set(taken + count);
-            (0..count).map(|_| Permit(self.clone())).collect()
-        })
+        let kept = match tenant.is_within(all, count) {
+            true => 0,
+            false => (all / 4).min(all.saturating_sub(count)),
+        };
+        let missing = (count + kept).saturating_sub(all.saturating_sub(taken));
+        if missing > 0 {
+            self.metrics.rejected(Rejection::Permits);
+            let message = "Too many requests are open; try again later.";
+            return Err(overloaded(message, &self.ended.borrow(), missing.into()));
+        }
+        self.permits_taken.set(taken + count);
+        tenant.opened(count);
+        let permit = |_| Permit {
+            router: self.clone(),
+            tenant: tenant.clone(),
+        };
+        Ok((0..count).map(permit).collect())
+    }
+
+    /// Counts prompts of so many tokens each, and waits for their turn to be submitted.
+    ///
+    /// # Errors
+    /// 429 when too many tokens wait, or `tenant` has used up its tokens.
+    pub async fn queue(
+        &self,
+        tenant: &Rc<Tenant>,
+        prompts: &[u32],
+    ) -> Result<Vec<(QueuedTokens, Place)>, ApiError> {
+        let tokens = prompts
+            .iter()
+            .fold(0u32, |all, one| all.saturating_add(*one));
+        let rejected = |why| move |_: &ApiError| self.metrics.rejected(why);
+        let checked = self.queue.check(tokens);
+        checked.inspect_err(rejected(Rejection::QueuedTokens))?;
+        let of_key = tenant.check_queued(tokens);
+        let of_key = of_key.and_then(|()| tenant.take_prompt(tokens, Instant::now()));
+        of_key.inspect_err(rejected(Rejection::Key))?;
+        let queued = prompts
+            .iter()
+            .map(|&tokens| self.queue.enter(tenant, tokens));
+        let queued: Vec<QueuedTokens> = queued.collect();
+        let places = self.turns.turn(tenant, prompts.len() as u32).await;
+        Ok(queued.into_iter().zip(places).collect())
     }
 
     /// Permits that are out.
@@ -139,7 +208,13 @@ impl Router {
         for opening in openings {
             let (id, prompt_tokens) = (opening.request.id, opening.request.prompt.len() as u32);
             requests.push(opening.request);
-            places.push((id, prompt_tokens, opening.permit, opening.form));
+            places.push((
+                id,
+                prompt_tokens,
+                opening.permit,
+                opening.waiting,
+                opening.form,
+            ));
         }
         self.outbox.send(
             &Submit {
@@ -148,9 +223,9 @@ impl Router {
             }
             .into(),
         )?;
-        let enter = |(id, prompt_tokens, permit, form)| {
+        let enter = |(id, prompt_tokens, permit, waiting, form)| {
             self.metrics.prompt_tokens.inc_by(u64::from(prompt_tokens));
-            let outlet = Outlet::new(form, prompt_tokens, origin.clone());
+            let outlet = Outlet::new(form, prompt_tokens, origin.clone(), waiting);
             let outlet = Rc::new(RefCell::new(outlet));
             self.open.borrow_mut().insert(id, outlet.clone());
             RequestGuard { id, outlet, permit }
@@ -327,6 +402,8 @@ impl Router {
 
 fn log_end(id: RequestId, end: &End, state: &Outlet, now: Instant) {
     let usage = state.usage;
+    let key = state.tenant.name();
+    let key = key.as_deref();
     let ttft_ms = state
         .first_token
         .map(|first| (first - state.arrived).as_millis() as u64);
@@ -335,6 +412,7 @@ fn log_end(id: RequestId, end: &End, state: &Outlet, now: Instant) {
         End::Finished(outcome) => tracing::info!(
             id = %id,
             request_id = &*state.label,
+            key,
             reason = ?outcome.reason,
             prompt_tokens = usage.prompt_tokens,
             cached_tokens = usage.cached_tokens,
@@ -345,7 +423,7 @@ fn log_end(id: RequestId, end: &End, state: &Outlet, now: Instant) {
             "finished"
         ),
         End::Failed(error) => {
-            tracing::warn!(id = %id, request_id = &*state.label, total_ms, %error, "failed")
+            tracing::warn!(id = %id, request_id = &*state.label, key, total_ms, %error, "failed")
         }
     }
 }

@@ -8,9 +8,12 @@ use bytes::BytesMut;
 use llmrt_wire::{FinishReason, Outcome};
 
 use super::guard::PIECE;
+use super::queue::QueuedTokens;
+use super::turns::Place;
 use crate::api::{ApiError, Row, Told, Usage};
 use crate::metrics::Metrics;
 use crate::server::{Hangup, Wire, Written};
+use crate::tenants::Tenant;
 
 /// A comment, which clients of Server-Sent Events skip.
 const PING: &[u8] = b": ping\n\n";
@@ -33,10 +36,12 @@ pub trait EventWriter {
 }
 
 /// The HTTP request behind a generation.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Origin {
     /// Its `x-request-id`: logged, never a key.
     pub label: Rc<str>,
+    /// Who sent it.
+    pub tenant: Rc<Tenant>,
     pub arrived: Instant,
 }
 
@@ -69,6 +74,11 @@ pub struct Outlet {
     pub(super) watched: bool,
     /// The request's id as its client knows it.
     pub(super) label: Rc<str>,
+    pub(super) tenant: Rc<Tenant>,
+    /// Held until the first token.
+    queued: Option<QueuedTokens>,
+    /// Held until the end.
+    place: Option<Place>,
     pub(super) arrived: Instant,
     pub(super) first_token: Option<Instant>,
     last_token: Instant,
@@ -77,7 +87,13 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    pub(super) fn new(form: Form, prompt_tokens: u32, origin: Origin) -> Self {
+    pub(super) fn new(
+        form: Form,
+        prompt_tokens: u32,
+        origin: Origin,
+        waiting: Option<(QueuedTokens, Place)>,
+    ) -> Self {
+        let (queued, place) = waiting.unzip();
         Self {
             form,
             waiting: BytesMut::new(),
@@ -94,6 +110,9 @@ impl Outlet {
             stalled: None,
             watched: false,
             label: origin.label,
+            tenant: origin.tenant,
+            queued,
+            place,
             arrived: origin.arrived,
             first_token: None,
             last_token: origin.arrived,
@@ -132,8 +151,10 @@ impl Outlet {
 
     fn count(&mut self, tokens: u32, now: Instant, metrics: &Metrics) {
         self.usage.completion_tokens += tokens;
+        self.tenant.take_tokens(tokens, now);
         if self.first_token.is_none() {
             self.first_token = Some(now);
+            self.queued = None;
             metrics.time_to_first_token.observe(now - self.arrived);
         } else {
             metrics
@@ -168,6 +189,7 @@ impl Outlet {
             metrics.request_decode_time.observe(now - first);
         }
         self.end = Some(end);
+        (self.queued, self.place) = (None, None);
         self.stalled.get_or_insert(now);
         self.wake();
     }

@@ -20,6 +20,7 @@ use super::until;
 use crate::config::EntryConfig;
 use crate::prompt::Prompts;
 use crate::shard::{Command, Shard};
+use crate::tenants::Keys;
 
 /// Links that notice a death quickly.
 pub fn options() -> LinkOptions {
@@ -133,7 +134,8 @@ impl Rig {
             options(),
         ));
         let prompts = Prompts::load(&config).unwrap();
-        let shard = Shard::new(config, prompts, outbox, None, None).unwrap();
+        let keys = Keys::load(&config).unwrap();
+        let shard = Shard::new(config, keys, prompts, outbox, None, None).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (commands, taken) = unbounded_channel();

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use super::guard::WholeAnswer;
 use super::*;
 use crate::api::Usage;
+use crate::tenants::Rules;
 
 /// An outbox that keeps what was sent, and refuses submits when `full`.
 #[derive(Default)]
@@ -73,9 +74,15 @@ impl EventWriter for Words {
     }
 }
 
+fn anybody() -> Rc<Tenant> {
+    Tenant::new(Rules::default())
+}
+
 fn router(permits: u32, buffer_bytes: usize, outbox: &Arc<Sent>) -> Rc<Router> {
     let limits = RouterLimits {
         permits,
+        running: permits,
+        queued_tokens: 0,
         buffer_bytes,
         stall_timeout: Duration::from_secs(1),
         ping_interval: None,
@@ -97,9 +104,10 @@ fn request(id: RequestId) -> Request {
 }
 
 fn open(router: &Rc<Router>, form: Form) -> Result<RequestGuard, SendError> {
-    let permit = router.admit(1).expect("a permit").remove(0);
+    let permit = router.admit(&anybody(), 1).expect("a permit").remove(0);
     let origin = Origin {
         label: "label".into(),
+        tenant: anybody(),
         arrived: Instant::now(),
     };
     open_one(router, permit, request(router.next_id()), form, origin)
@@ -114,6 +122,7 @@ fn open_one(
 ) -> Result<RequestGuard, SendError> {
     let opening = Opening {
         permit,
+        waiting: None,
         request,
         form,
     };
@@ -220,10 +229,10 @@ fn leaving_aborts_at_once_and_returns_the_permit() {
     let router = router(1, 1024, &outbox);
     let guard = open(&router, events()).unwrap();
     let id = guard.id;
-    assert!(router.admit(1).is_none());
+    assert!(router.admit(&anybody(), 1).is_err());
     drop(guard.into_body());
     assert_eq!(outbox.aborted(), [id]);
-    assert!(router.admit(1).is_some());
+    assert!(router.admit(&anybody(), 1).is_ok());
     router.deliver(frame(&[
         (id, 1, "late", None),
         (id, 0, "", Some(FinishReason::Abort)),

@@ -50,11 +50,11 @@ proptest! {
                 Op::Open => {
                     let held = known.values().filter(|k| k.body.borrow().is_some()).count() as u32;
                     prop_assert_eq!(router.permits_taken(), held);
-                    let Some(mut permits) = router.admit(1) else {
+                    let Ok(mut permits) = router.admit(&anybody(), 1) else {
                         prop_assert_eq!(held, 4);
                         continue;
                     };
-                    let origin = Origin { label: "l".into(), arrived: Instant::now() };
+                    let origin = Origin { label: "l".into(), tenant: anybody(), arrived: Instant::now() };
                     let id = router.next_id();
                     let guard = open_one(&router, permits.remove(0), request(id), events(), origin).unwrap();
                     let entry = Known::default();

@@ -1,0 +1,253 @@
+//! The keys that open the server, exchanged while it runs.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use subtle::{ConditionallySelectable, ConstantTimeEq};
+
+use super::file::{Digest, KeyFileError, Listed, digest, read};
+use super::tenant::{Rules, Tenant};
+use crate::config::EntryConfig;
+
+/// Time between two looks at the file.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Whose key a request bears.
+#[derive(Clone)]
+pub struct Holder {
+    pub tenant: Rc<Tenant>,
+    pub is_admin: bool,
+}
+
+struct Key {
+    digest: Digest,
+    holder: Holder,
+}
+
+/// All keys. None is kept, only what it hashes to.
+pub struct Keys {
+    anybody: Rc<Tenant>,
+    /// Those that do not come from the file.
+    given: Vec<(Digest, bool)>,
+    file: Option<PathBuf>,
+    priorities: bool,
+    table: RefCell<Vec<Key>>,
+    /// The file as it was when it was read last, successfully or not.
+    read: RefCell<Stamp>,
+}
+
+/// Tells whether the file has changed: modification time, size and inode.
+type Stamp = Option<(i64, i64, u64, u64)>;
+
+impl Keys {
+    /// # Errors
+    /// The file of keys cannot be used.
+    pub fn load(config: &EntryConfig) -> Result<Self, KeyFileError> {
+        let hashed = |keys: &[String], is_admin| {
+            let keys = keys.iter().map(|key| digest(key.as_bytes()));
+            keys.map(|key| (key, is_admin)).collect::<Vec<_>>()
+        };
+        let mut given = hashed(&config.admin_api_keys, true);
+        given.extend(hashed(&config.api_keys, false));
+        let file = config.api_key_file.clone();
+        let keys = Self {
+            anybody: Tenant::new(Rules::default()),
+            given,
+            priorities: config.priorities,
+            table: RefCell::default(),
+            read: RefCell::new(file.as_deref().and_then(stamp)),
+            file,
+        };
+        let listed = match &keys.file {
+            Some(path) => read(path, keys.priorities)?,
+            None => Vec::new(),
+        };
+        keys.put(listed);
+        Ok(keys)
+    }
+
+    /// Looks whether a file of keys could be used.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn check(path: &Path, priorities: bool) -> Result<(), KeyFileError> {
+        read(path, priorities).map(drop)
+    }
+
+    /// Who comes without a key where none is asked for.
+    pub fn anybody(&self) -> Rc<Tenant> {
+        self.anybody.clone()
+    }
+
+    /// Whether ordinary routes ask for a key.
+    pub fn are_asked_for(&self) -> bool {
+        self.table.borrow().iter().any(|key| !key.holder.is_admin)
+    }
+
+    /// Whether some routes ask for the key of an administrator.
+    pub fn know_admins(&self) -> bool {
+        self.table.borrow().iter().any(|key| key.holder.is_admin)
+    }
+
+    /// Who holds the key `token`. It is hashed and compared with every key, so that the time taken tells nothing of
+    /// where, or with which, it differs.
+    pub fn holder(&self, token: &[u8]) -> Option<Holder> {
+        let token = digest(token);
+        let table = self.table.borrow();
+        let mut found = u32::MAX;
+        for (index, key) in (0..).zip(table.iter()) {
+            found.conditional_assign(&index, key.digest.as_slice().ct_eq(&token));
+        }
+        table.get(found as usize).map(|key| key.holder.clone())
+    }
+
+    /// Whether there is a file that could be read again.
+    pub fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Reads the file again. One that cannot be used is refused, and what was read before stays.
+    pub async fn reload(&self) {
+        let Some(path) = self.file.clone() else {
+            return;
+        };
+        self.read.replace(stamp(&path));
+        let priorities = self.priorities;
+        let listed = tokio::task::spawn_blocking(move || read(&path, priorities)).await;
+        match listed {
+            Ok(Ok(listed)) => {
+                let keys = listed.len();
+                self.put(listed);
+                tracing::info!(keys, "keys reloaded");
+            }
+            Ok(Err(error)) => tracing::error!(%error, "keys not reloaded; the old ones stay"),
+            Err(error) => tracing::error!(%error, "keys not reloaded; the old ones stay"),
+        }
+    }
+
+    /// Reloads when the file has changed and then stayed the same for a moment: whoever writes it may not be done.
+    pub async fn watch(&self) {
+        let Some(path) = &self.file else {
+            return;
+        };
+        let mut before = *self.read.borrow();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let now = stamp(path);
+            if now == before && now != *self.read.borrow() {
+                self.reload().await;
+            }
+            before = now;
+        }
+    }
+
+    /// Makes these the keys of the file. Who had a key before keeps what it has open and has used up.
+    fn put(&self, listed: Vec<Listed>) {
+        let mut table = self.table.borrow_mut();
+        let mut known: HashMap<Digest, Holder> =
+            (table.drain(..).map(|key| (key.digest, key.holder))).collect();
+        let given =
+            (self.given.iter()).map(|&(digest, is_admin)| (digest, is_admin, Rules::default()));
+        let listed = (listed.into_iter()).map(|one| (one.digest, false, one.rules));
+        let mut seen = HashSet::new();
+        for (digest, is_admin, rules) in given.chain(listed) {
+            // A key that stands in several places is taken as the first of them has it.
+            if !seen.insert(digest) {
+                continue;
+            }
+            let holder = known.remove(&digest).filter(|holder| {
+                holder.tenant.set(rules.clone());
+                holder.is_admin == is_admin
+            });
+            let holder = holder.unwrap_or_else(|| Holder {
+                tenant: Tenant::new(rules),
+                is_admin,
+            });
+            table.push(Key { digest, holder });
+        }
+        let weight = |key: &Key| f64::from(key.holder.tenant.weight());
+        let all: f64 = table.iter().map(weight).sum();
+        for key in table.iter() {
+            key.holder.tenant.set_share(weight(key) / all);
+        }
+    }
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let seen = std::fs::metadata(path).ok()?;
+    Some((seen.mtime(), seen.mtime_nsec(), seen.size(), seen.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::tests::rig::{Scratch, config};
+
+    fn keys(scratch: &Scratch, file: Option<&str>, change: serde_json::Value) -> Keys {
+        let mut config = config(scratch, json!({}));
+        for (name, value) in change.as_object().unwrap() {
+            config[name] = value.clone();
+        }
+        if let Some(text) = file {
+            let path = scratch.0.join("keys");
+            std::fs::write(&path, text).unwrap();
+            config["api_key_file"] = path.display().to_string().into();
+        }
+        Keys::load(&EntryConfig::from_json(&config.to_string()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_key_opens_and_admins_are_told_apart() {
+        let scratch = Scratch::new();
+        let given = json!({"api_keys": ["one", "two"], "admin_api_keys": ["root"]});
+        let keys = keys(&scratch, Some("three\n"), given);
+        for (key, is_admin) in [
+            ("one", false),
+            ("two", false),
+            ("three", false),
+            ("root", true),
+        ] {
+            let holder = keys.holder(key.as_bytes()).unwrap();
+            assert_eq!(holder.is_admin, is_admin, "{key}");
+            assert!(holder.tenant.is_within(4, 1) && !holder.tenant.is_within(4, 2));
+        }
+        for wrong in ["", "on", "one ", "four", "sha256:"] {
+            assert!(keys.holder(wrong.as_bytes()).is_none(), "{wrong}");
+        }
+        assert!(keys.are_asked_for() && keys.know_admins());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_reload_keeps_what_a_holder_has_used_and_a_bad_file_changes_nothing() {
+        let scratch = Scratch::new();
+        let keys = keys(&scratch, Some("a rpm=1 weight=3\nb\n"), json!({}));
+        let now = Instant::now();
+        let a = keys.holder(b"a").unwrap().tenant;
+        a.take_request(now).unwrap();
+        let path = scratch.0.join("keys");
+        for bad in ["", "a rpm=x", "a a"] {
+            std::fs::write(&path, bad).unwrap();
+            keys.reload().await;
+            assert!(keys.holder(b"a").is_some() && keys.holder(b"b").is_some());
+        }
+        std::fs::remove_file(&path).unwrap();
+        keys.reload().await;
+        assert!(keys.holder(b"b").is_some());
+        assert!(a.is_within(4, 3) && !a.is_within(4, 4));
+        std::fs::write(&path, "c\na rpm=1\n").unwrap();
+        keys.reload().await;
+        assert!(keys.holder(b"b").is_none() && keys.holder(b"c").is_some());
+        let again = keys.holder(b"a").unwrap().tenant;
+        assert!(Rc::ptr_eq(&a, &again));
+        again.take_request(now).unwrap_err();
+        assert!(a.is_within(4, 2) && !a.is_within(4, 3));
+    }
+}
