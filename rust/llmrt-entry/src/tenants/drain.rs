@@ -31,9 +31,8 @@ impl Drain {
         // All of the window has not been seen yet in the beginning.
         let seen = WINDOW * (1.0 - faded(now - first));
         let rate = self.amount * faded(now - last) / seen;
-        let wait = amount as f64 / rate;
-        let wait = if wait.is_finite() { wait } else { return None };
-        Some(Duration::from_secs_f64(wait.min(MOST.as_secs_f64())).max(LEAST))
+        let wait = (amount as f64 / rate).min(MOST.as_secs_f64());
+        Some(Duration::from_secs_f64(wait).max(LEAST))
     }
 }
 

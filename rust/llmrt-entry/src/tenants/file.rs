@@ -238,10 +238,10 @@ mod tests {
             ("sha256:sesame", ":1: sha256: needs 64"),
             ("sesame\nsesame", ":2: the key stands in the file twice"),
             (
-                &format!("test\n{HASH}"),
+                format!("test\n{HASH}").as_str(),
                 ":2: the key stands in the file twice",
             ),
-            (&"x\n".repeat(600_000), ": more than 1 MiB"),
+            ("x\n".repeat(600_000).as_str(), ": more than 1 MiB"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with(complaint), "{error}");
