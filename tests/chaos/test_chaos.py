@@ -131,7 +131,7 @@ def wait_idle(server: Server) -> dict[str, float]:
     """Waits until the core is up and nothing is open anywhere: in the scheduler, the entry, the kernel."""
 
     def idle() -> dict[str, float] | None:
-        if httpx2.get(f"{server.url}/ready").status_code != 200:
+        if server.get("/ready").status_code != 200:
             return None
         now = server.metrics()
         if now["llmrt_num_requests_running"] + now["llmrt_num_requests_waiting"] > 0:

@@ -91,7 +91,7 @@ def test_routes_keep_to_the_document(api: Any, path: str, method: str) -> None:
 def test_the_server_is_well_afterwards(server: Server) -> None:
     """Runs behind the generated requests: none of them left anything behind."""
     server.wait_idle()
-    assert httpx2.get(f"{server.url}/health").json() == {"status": "ok"}
+    assert server.get("/health").json() == {"status": "ok"}
 
 
 BODIES: list[tuple[str, dict[str, Any]]] = [
@@ -105,7 +105,7 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("path", "body"), BODIES)
 def test_answers_and_events_are_of_their_schemas(server: Server, path: str, body: dict[str, Any]) -> None:
-    document = httpx2.get(f"{server.url}/openapi.json").json()
+    document = server.get("/openapi.json").json()
     content = document["paths"][path]["post"]["responses"]["200"]["content"]
 
     def check(schema: dict[str, Any], value: Any) -> None:
@@ -126,7 +126,7 @@ def test_answers_and_events_are_of_their_schemas(server: Server, path: str, body
 
 
 def test_the_page_needs_no_network(server: Server) -> None:
-    page = httpx2.get(f"{server.url}/docs")
+    page = server.get("/docs")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert page.headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'"
     assert "/v1/chat/completions" in page.text.replace("&#x2f;", "/")

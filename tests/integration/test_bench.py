@@ -347,7 +347,7 @@ def test_an_interrupt_still_reports(tmp_path: Path) -> None:
         process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         wait_for(lambda: server.requests, "a request")
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=60)
         return process.returncode, out
 
     with scripted_server(silent) as server:

@@ -131,7 +131,7 @@ def test_a_stop_string_ends_an_answer_whichever_detokenizer_finds_it(server: Ser
 
 def samples(server: Server) -> dict[str, float]:
     """``/metrics`` of whichever worker answers, by name and labels."""
-    text = httpx2.get(f"{server.url}/metrics", headers=server.headers).text
+    text = server.get("/metrics").text
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     read = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
     assert len(read) == len(lines), "a sample stands there twice"

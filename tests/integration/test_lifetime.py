@@ -155,7 +155,7 @@ def test_a_reset_behind_the_end_is_a_success(mocked: Server) -> None:
 def ended(server: Server) -> dict[str, float]:
     """Requests that ended, by reason."""
     server.wait_idle()
-    text = httpx2.get(f"{server.url}/metrics").text
+    text = server.get("/metrics").text
     found = re.findall(r'^llmrt_request_success_total{.*finished_reason="(\w+)".*} (\S+)$', text, re.MULTILINE)
     return {reason: float(count) for reason, count in found}
 

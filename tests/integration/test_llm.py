@@ -20,8 +20,6 @@ import llmrt
 from llmrt import LLM, AsyncLLM, CompletionOutput, RequestError, SamplingParams
 from support.server import Server, wait_for
 
-pytestmark = pytest.mark.timeout(90)
-
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 ENDLESS = SamplingParams(max_tokens=4000, ignore_eos=True)
 CAPITAL = "The capital of France is"

@@ -171,7 +171,7 @@ def test_a_stall_on_demand_is_noticed_and_a_new_engine_takes_over() -> None:
         *_, error, done = events(mocked)
         assert json.loads(error)["error"]["message"] and done == "[DONE]"
         wait_for(lambda: mocked.log.count("ready after") == 2, "another engine")
-        wait_for(lambda: httpx2.get(f"{mocked.url}/health").status_code == 200, "the server to be sound again")
+        wait_for(lambda: mocked.get("/health").status_code == 200, "the server to be sound again")
         assert complete(mocked, max_tokens=4)["usage"]["completion_tokens"] == 4
         assert "the mock engine gave no sign of life for 1.5 s (--step-deadline)" in mocked.log
     finally:

@@ -41,7 +41,7 @@ def pid(server: Server, name: str) -> int:
 
 
 def wait_up(server: Server) -> None:
-    wait_for(lambda: httpx2.get(f"{server.url}/ready").status_code == 200, "the core to be up", 60)
+    wait_for(lambda: server.get("/ready").status_code == 200, "the core to be up", 60)
 
 
 def is_gone(process: int) -> bool:
@@ -141,7 +141,7 @@ def test_a_signal_ends_a_server_that_waits_for_its_core() -> None:
     server = Server(*MOCK)
     try:
         os.kill(pid(server, "mock engine"), signal.SIGKILL)
-        wait_for(lambda: httpx2.get(f"{server.url}/health").status_code == 503, "the loss to be noticed")
+        wait_for(lambda: server.get("/health").status_code == 503, "the loss to be noticed")
         assert server.stop() == 0, server.log
     finally:
         server.stop(signal.SIGKILL)
