@@ -37,6 +37,19 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
+@pytest.fixture
+def own() -> Iterator[Callable[..., Server]]:
+    """Starts servers of this test alone, and stops them whatever happens."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*flags: str) -> Server:
+            server = started(*flags)
+            stack.callback(server.stop)
+            return server
+
+        yield start
+
+
 def started(*flags: str) -> Server:
     return Server(*MOCK, *flags, env=ROOT, headers=bearer("root"))
 
@@ -57,10 +70,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert "secret" not in with_server.log
 
 
-def ask(server: Server, key: str, tokens: int = 1, prompt: int = 1, **headers: str) -> httpx2.Response:
-    """An answer of ``tokens`` tokens to a prompt of ``prompt`` tokens."""
+def ask(server: Server, key: str, tokens: int = 1, prompt: int = 1, timeout: str | None = None) -> httpx2.Response:
+    """An answer of ``tokens`` tokens to a prompt of ``prompt`` tokens, within ``timeout`` seconds."""
+    headers = bearer(key) if timeout is None else {**bearer(key), "x-request-timeout": timeout}
     body = {"prompt": [1] * prompt, "max_tokens": tokens, "ignore_eos": True}
-    with server.client(headers={**bearer(key), **headers}) as client:
+    with server.client(headers=headers) as client:
         return client.post("/v1/completions", json=body)
 
 
@@ -157,9 +171,9 @@ def test_tokens_that_wait_are_bounded(narrow: Server) -> None:
     assert ask(narrow, "few", prompt=12).status_code == 200
 
 
-def test_a_flood_of_one_key_delays_another_by_a_few_answers(tmp_path: Path) -> None:
+def test_a_flood_of_one_key_delays_another_by_a_few_answers(own: Callable[..., Server], tmp_path: Path) -> None:
     path = key_file(tmp_path, "flood\nother\n")
-    server = started("--max-num-seqs", "2", "--mock-step-ms", "20", "--api-key-file", str(path))
+    server = own("--max-num-seqs", "2", "--mock-step-ms", "20", "--api-key-file", str(path))
     done: list[int] = []
 
     def one_of_many(number: int) -> None:
@@ -188,9 +202,9 @@ def replace(path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["change", "signal"])
-def test_a_new_file_is_taken_and_a_bad_one_is_not(tmp_path: Path, how: str) -> None:
+def test_a_new_file_is_taken_and_a_bad_one_is_not(own: Callable[..., Server], tmp_path: Path, how: str) -> None:
     path = key_file(tmp_path, "old rpm=1000\nboth concurrent=1\n")
-    server = started("--api-key-file", str(path))
+    server = own("--api-key-file", str(path))
 
     def put(text: str, arrived: Callable[[], Any], what: str) -> None:
         replace(path, text)
@@ -211,13 +225,13 @@ def test_a_new_file_is_taken_and_a_bad_one_is_not(tmp_path: Path, how: str) -> N
     assert server.stop() == 0, server.log
 
 
-def test_a_request_has_the_servers_time_and_no_more() -> None:
-    server = started("--request-timeout", "0.5", "--mock-step-ms", "5")
+def test_a_request_has_the_servers_time_and_no_more(own: Callable[..., Server]) -> None:
+    server = own("--request-timeout", "0.5", "--mock-step-ms", "5")
     assert assert_openai_error(ask(server, "root", 4000), 408)["code"] == "deadline_exceeded"
-    assert ask(server, "root", 4000, **{"x-request-timeout": "60"}).status_code == 408
-    assert ask(server, "root", 1, **{"x-request-timeout": "60"}).status_code == 200
+    assert ask(server, "root", 4000, timeout="60").status_code == 408
+    assert ask(server, "root", 1, timeout="60").status_code == 200
     for bad in ("0", "soon", "-1", "nan", "1e9"):
-        assert_openai_error(ask(server, "root", 1, **{"x-request-timeout": bad}), 400)
+        assert_openai_error(ask(server, "root", 1, timeout=bad), 400)
     body = {"prompt": [1], "max_tokens": 4000, "ignore_eos": True, "stream": True}
     with server.client() as client, client.stream("POST", "/v1/completions", json=body) as answer:
         events = [line for line in answer.iter_lines() if line.startswith("data: ")]
