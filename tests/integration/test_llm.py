@@ -214,7 +214,7 @@ SCRIPT = """
     import llmrt
     params = llmrt.SamplingParams(max_tokens=8, ignore_eos=True)
     # Nothing but the stream holds the LLM.
-    stream = llmrt.LLM(kv_cache_memory=0.5).stream("Hello", params)
+    stream = llmrt.LLM(engine=sys.argv[1], kv_cache_memory=0.5).stream("Hello", params)
     next(stream)
     print("ready", flush=True)
     sys.stdin.readline()
@@ -222,14 +222,18 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize("end", ["exit", "kill"])
-def test_a_script_without_a_guard_leaves_nothing(tmp_path: Path, end: str) -> None:
+@pytest.mark.parametrize(("end", "engine"), [("exit", "torch"), ("kill", "mock")])
+def test_a_script_without_a_guard_leaves_nothing(tmp_path: Path, end: str, engine: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     # Once as a file, once without one, as in a notebook.
     arguments = [str(script)] if end == "kill" else ["-c", script.read_text()]
     with subprocess.Popen(
-        [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, *arguments, engine],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "ready\n", process.stderr.read()

@@ -157,12 +157,15 @@ def test_back_to_back_nothing_is_lost() -> None:
 
 def test_a_death_on_demand_ends_streams_with_an_error() -> None:
     mocked = mock("--mock-faults", "die@50", "--no-restart-core")
-    streamed = events(mocked)
-    assert streamed[-1] == "[DONE]"
-    assert json.loads(streamed[-2])["error"]["message"]
-    wait_for(lambda: mocked.process.poll() is not None, "the supervisor to end")
-    assert mocked.process.returncode == 1
-    assert "the mock engine was killed by SIGABRT" in mocked.log
+    try:
+        streamed = events(mocked)
+        assert streamed[-1] == "[DONE]"
+        assert json.loads(streamed[-2])["error"]["message"]
+        wait_for(lambda: mocked.process.poll() is not None, "the supervisor to end")
+        assert mocked.process.returncode == 1
+        assert "the mock engine was killed by SIGABRT" in mocked.log
+    finally:
+        mocked.stop(signal.SIGKILL)
 
 
 def test_a_stall_on_demand_is_noticed_and_a_new_engine_takes_over() -> None:
