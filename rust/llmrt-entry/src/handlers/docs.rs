@@ -29,6 +29,6 @@ pub fn page(shard: &Shard) -> Response {
 }
 
 fn forms(shard: &Shard) -> Forms {
-    let keys = !shard.config.api_keys.is_empty();
+    let keys = shard.keys.are_asked_for();
     shard.documents.get(&shard.api_limits(), keys)
 }

@@ -24,7 +24,7 @@ use operations::{Operation, operation, schema};
 
 /// The document in both forms, made when first asked for and again when the limits have changed.
 #[derive(Default)]
-pub struct Documents(RefCell<Option<(Limits, Forms)>>);
+pub struct Documents(RefCell<Option<(Limits, bool, Forms)>>);
 
 /// The document as it leaves.
 #[derive(Clone)]
@@ -37,8 +37,9 @@ impl Documents {
     /// The document of a server with these limits; with `keys`, its routes need one.
     pub fn get(&self, limits: &Limits, keys: bool) -> Forms {
         let mut known = self.0.borrow_mut();
-        if let Some((of, forms)) = &*known
+        if let Some((of, with_keys, forms)) = &*known
             && of == limits
+            && *with_keys == keys
         {
             return forms.clone();
         }
@@ -47,7 +48,7 @@ impl Documents {
             json: document.to_string().into(),
             html: page::render(&document).into(),
         };
-        *known = Some((limits.clone(), forms.clone()));
+        *known = Some((limits.clone(), keys, forms.clone()));
         forms
     }
 }
@@ -106,6 +107,9 @@ fn describe(route: Route, operation: Operation, keys: bool) -> Value {
     if keys && !open {
         errors.push(ErrorKind::Authentication);
     }
+    if keys && route == Route::Metrics {
+        errors.push(ErrorKind::Permission);
+    }
     errors.extend([ErrorKind::MethodNotAllowed, ErrorKind::Misdirected]);
     errors.sort_by_key(|kind| kind.status());
     for kind in errors {
@@ -118,6 +122,12 @@ fn describe(route: Route, operation: Operation, keys: bool) -> Value {
         "tags": [operation.tag],
         "responses": responses,
     });
+    if operation.errors.contains(&ErrorKind::Deadline) {
+        described["parameters"] = json!([{
+            "name": "x-request-timeout", "in": "header", "schema": {"type": "number", "minimum": 0.001, "maximum": 86400},
+            "description": "Seconds from the request's arrival until it ends with 408; the shorter of this and deadline_ms holds.",
+        }]);
+    }
     if let Some(schema) = operation.takes {
         described["requestBody"] =
             json!({"required": true, "content": {"application/json": {"schema": schema}}});
