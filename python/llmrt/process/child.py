@@ -17,6 +17,9 @@ def die_with_parent(parent: int | None = None) -> None:
 
     Linux only (prctl(2), PR_SET_PDEATHSIG); elsewhere the links notice the loss. ``parent`` is the process id that
     the parent must still have: exits at once when it died before this call, after which the kernel sends nothing.
+    A process that is stopped (SIGSTOP) between its fork and this call and loses its parent meanwhile stays, stopped,
+    until it is continued, and ends then: nothing before the interpreter starts could make this call without
+    ``preexec_fn``, which may deadlock in a process with threads.
     """
     if not sys.platform.startswith("linux"):
         return

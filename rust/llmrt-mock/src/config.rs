@@ -7,8 +7,8 @@ use llmrt_log::LogConfig;
 use serde::Deserialize;
 
 use crate::fault::{FaultError, Faults};
+use crate::limits::Limits;
 use crate::pattern::Pattern;
-use crate::state::Limits;
 
 /// Configuration of a mock engine. Unknown keys are refused: a misspelt option must not be silently off.
 #[derive(Clone, Debug, Deserialize)]

@@ -7,6 +7,7 @@
 mod config;
 mod fault;
 mod lanes;
+mod limits;
 mod logprobs;
 mod pattern;
 mod request;
@@ -17,7 +18,8 @@ mod stats;
 
 pub use config::{Config, ConfigError};
 pub use fault::{Fault, FaultError, FaultKind, Faults};
+pub use limits::Limits;
 pub use pattern::Pattern;
 pub use run::{RunError, run};
 pub use serve::{Links, serve};
-pub use state::{Limits, State, StepOutput};
+pub use state::{State, StepOutput};

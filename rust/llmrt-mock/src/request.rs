@@ -6,9 +6,9 @@ use std::time::Instant;
 use llmrt_link::PeerId;
 use llmrt_wire::{Output, PromptLogprobs, Request, RequestId};
 
+use crate::limits::Limits;
 use crate::logprobs;
 use crate::pattern::{Pattern, Script, mix};
-use crate::state::Limits;
 
 /// An admitted request. Only the first fields are touched in every step.
 #[derive(Debug)]

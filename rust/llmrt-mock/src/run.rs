@@ -9,8 +9,9 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, ConfigError};
+use crate::limits::PAGE_SIZE;
 use crate::serve::{Links, serve};
-use crate::state::{PAGE_SIZE, State};
+use crate::state::State;
 
 /// Bytes of token frames that may be on their way: a few dozen small frames or a few large ones. It keeps an engine
 /// without step time just ahead of its detokenizer.

@@ -56,7 +56,7 @@ pub async fn serve(
             Some(change) = engine.lanes.change() => {
                 if let Some(lane) = engine.lanes.apply(change) {
                     let lost = engine.state.lose_detokenizer(lane);
-                    tracing::error!(lane, requests = lost, "the detokenizer is gone; its requests are aborted");
+                    tracing::error!(lane, requests = lost, "the detokenizer is gone; its requests end with an error");
                 }
             }
             Some(order) = next(&mut orders) => engine.order(order, &*links.control),

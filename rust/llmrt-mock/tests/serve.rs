@@ -256,11 +256,13 @@ async fn a_successor_of_the_detokenizer_is_served() {
     });
     gone.close("the test says so").await;
     stage.tokens = bind(&stage.network, "tokens", 0);
+    // It is told how the request ended whose text got lost.
+    assert_eq!(stage.answer(1).await, (vec![], FinishReason::Error));
     stage.submit(2, 3).expect("there is credit");
     assert_eq!(stage.answer(2).await.0, [7, 8, 9]);
     let stats = stage.call("stats", "{}").await;
     assert!(
-        stats.value.contains(r#""requests_abort_total":1"#),
+        stats.value.contains(r#""requests_error_total":1"#),
         "{}",
         stats.value
     );

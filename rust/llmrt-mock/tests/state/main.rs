@@ -1,13 +1,15 @@
 //! The state alone: what each step says.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod properties;
+mod reports;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::{EOS, VOCAB, limits, request, state};
 use llmrt_mock::{Limits, Pattern, State, StepOutput};
-use llmrt_wire::{FinishReason, Message, Outcome, Request, RequestId, TokenFrame};
-use proptest::prelude::*;
+use llmrt_wire::{FinishReason, Outcome, Request, RequestId, TokenFrame};
 
 const PEER: u64 = 1;
 
@@ -329,137 +331,4 @@ fn a_lost_detokenizer_costs_its_requests_alone() {
         .iter()
         .map(|end| (end.outcome.reason, end.outcome.status));
     assert!(ends.eq([(FinishReason::Error, 503); 2]));
-}
-
-#[derive(Clone, Debug)]
-enum Act {
-    Submit(u64, u32),
-    Abort(u64),
-    Ended(u64),
-    Step,
-}
-
-fn act() -> impl Strategy<Value = Act> {
-    prop_oneof![
-        (0..12u64, 1..6u32).prop_map(|(id, tokens)| Act::Submit(id, tokens)),
-        (0..12u64).prop_map(Act::Abort),
-        (0..12u64).prop_map(Act::Ended),
-        Just(Act::Step),
-    ]
-}
-
-proptest! {
-    /// Whatever comes: frames are sound, each request ends once and gives its credit back, nothing is left.
-    #[test]
-    fn every_request_ends_exactly_once(acts in prop::collection::vec(act(), 1..80)) {
-        let mut state = State::new(Limits { max_num_seqs: 3, ..limits() }, Pattern::Count);
-        let (mut submitted, mut finished, mut credit) = (0, 0, 0);
-        let mut next = 0;
-        let drain = std::iter::repeat_n(Act::Step, 100);
-        for act in acts.into_iter().chain(drain) {
-            match act {
-                Act::Submit(id, tokens) => {
-                    // An id is used once; the low part picks the victims of the other acts.
-                    next += 1;
-                    let mut asked = request(next * 12 + id, &[5]);
-                    asked.sampling.max_tokens = tokens;
-                    submit(&mut state, asked);
-                    submitted += 1;
-                }
-                Act::Abort(id) => state.abort(&victims(id, next), PEER),
-                Act::Ended(id) => state.ended(&victims(id, next)),
-                Act::Step => {
-                    let output = state.step(Instant::now());
-                    credit += output.credit.values().sum::<u32>();
-                    for (_, frame) in output.frames {
-                        finished += frame.finished.len();
-                        let raw = Message::from(frame).encode();
-                        prop_assert!(Message::decode(&raw).is_ok());
-                    }
-                }
-            }
-        }
-        prop_assert_eq!(finished, submitted);
-        prop_assert_eq!(credit as usize, submitted);
-        prop_assert!(!state.has_work());
-        prop_assert_eq!(state.stats().kv_cache_usage_perc, 0.0);
-    }
-}
-
-fn victims(id: u64, last: u64) -> Vec<RequestId> {
-    (1..=last).map(|round| RequestId(round * 12 + id)).collect()
-}
-
-#[test]
-fn log_probabilities_are_told_of_those_who_ask() {
-    let mut state = state();
-    let mut asking = request(1, &[5, 6, 7]);
-    asking.sampling.max_tokens = 2;
-    asking.sampling.logprobs = Some(3);
-    asking.sampling.prompt_logprobs = Some(1);
-    submit(&mut state, request(2, &[5]));
-    submit(&mut state, asking);
-    for number in 0..2_usize {
-        let frame = step(&mut state);
-        assert_eq!(frame.check(), Ok(()));
-        let logprobs = frame.logprobs.expect("one has asked");
-        assert_eq!(
-            (logprobs.rows.as_slice(), logprobs.top.as_slice()),
-            (&[1][..], &[3][..])
-        );
-        assert_eq!(logprobs.top_ids[0], frame.tokens[1]);
-        assert_eq!(logprobs.chosen[0], logprobs.top_logprobs[0]);
-        let prompts: Vec<usize> = frame
-            .prompt_logprobs
-            .iter()
-            .map(|p| p.chosen.len())
-            .collect();
-        assert_eq!(prompts, [2][..1 - number.min(1)]);
-    }
-    let rest = step(&mut state);
-    assert_eq!((rest.logprobs, rest.prompt_logprobs), (None, Vec::new()));
-}
-
-#[test]
-fn a_prompt_alone_generates_nothing() {
-    let mut state = state();
-    let mut alone = request(1, &[5, 6, 7]);
-    alone.sampling.max_tokens = 0;
-    submit(&mut state, alone.clone());
-    assert_eq!(step(&mut state).finished[0].outcome.status, 400);
-    alone.sampling.prompt_logprobs = Some(0);
-    submit(&mut state, alone);
-    let frame = step(&mut state);
-    assert_eq!(frame.check(), Ok(()));
-    assert_eq!((frame.counts.as_slice(), frame.tokens.len()), (&[0][..], 0));
-    assert_eq!(frame.finished[0].outcome.reason, FinishReason::Length);
-    assert_eq!(
-        (frame.prompt_logprobs[0].chosen.len(), frame.first.len()),
-        (2, 1)
-    );
-}
-
-#[test]
-fn a_deadline_ends_what_waits_and_what_runs() {
-    let mut state = state();
-    let mut late = request(1, &[5, 6, 7]);
-    late.deadline_ms = Some(50);
-    let start = Instant::now();
-    state.submit(late.clone(), PEER, start);
-    assert_eq!(state.step(start).frames[0].1.tokens.len(), 1);
-    late.id = request(2, &[5]).id;
-    late.deadline_ms = Some(0);
-    state.submit(late, PEER, start + Duration::from_millis(60));
-    let frame = state
-        .step(start + Duration::from_millis(60))
-        .frames
-        .remove(0)
-        .1;
-    let ends: Vec<u16> = frame
-        .finished
-        .iter()
-        .map(|finished| finished.outcome.status)
-        .collect();
-    assert_eq!((ends, frame.tokens.len()), (vec![408, 408], 0));
-    assert!(!state.has_work());
 }
