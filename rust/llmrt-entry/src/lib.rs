@@ -28,6 +28,7 @@ mod router;
 mod server;
 mod shard;
 mod stat_line;
+mod succession;
 mod tenants;
 #[cfg(test)]
 mod tests;

@@ -28,6 +28,7 @@ use crate::prompt::Prompts;
 use crate::router::{Router, RouterLimits};
 use crate::server::{Certificates, Connections, Listener, LocalExecutor};
 use crate::stat_line;
+use crate::succession::Succession;
 use crate::tenants::Keys;
 
 /// How long responses get to leave after their last event was queued, when the worker ends.
@@ -414,30 +415,6 @@ impl Shard {
     }
 }
 
-/// The scheduler that holds the open requests, as far as it is known.
-#[derive(Default)]
-struct Succession(Option<u64>);
-
-impl Succession {
-    /// Why the requests of the scheduler before `now` are lost, told once for each scheduler: requests that a
-    /// successor has taken meanwhile are not.
-    fn lost<'a>(&mut self, now: &'a PeerState) -> Option<&'a str> {
-        match now {
-            PeerState::Ready { incarnation, .. } => {
-                let before = self.0.replace(*incarnation);
-                before
-                    .is_some_and(|before| before != *incarnation)
-                    .then_some("the scheduler was replaced")
-            }
-            PeerState::Dead { reason } => {
-                self.0 = None;
-                Some(reason)
-            }
-            PeerState::Connecting => None,
-        }
-    }
-}
-
 fn models(config: &EntryConfig) -> Models {
     let model = &config.model;
     Models::new(
@@ -446,36 +423,4 @@ fn models(config: &EntryConfig) -> Models {
         model.created,
         model.max_model_len,
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ready(incarnation: u64) -> PeerState {
-        PeerState::Ready {
-            incarnation,
-            info: Default::default(),
-        }
-    }
-
-    #[test]
-    fn each_schedulers_requests_are_lost_once() {
-        let dead = PeerState::Dead {
-            reason: "silent".into(),
-        };
-        let mut succession = Succession::default();
-        for (now, lost) in [
-            (PeerState::Connecting, None),
-            (ready(1), None),
-            (ready(1), None),
-            (ready(2), Some("the scheduler was replaced")),
-            (dead, Some("silent")),
-            (ready(3), None),
-            (PeerState::Connecting, None),
-            (ready(4), Some("the scheduler was replaced")),
-        ] {
-            assert_eq!(succession.lost(&now), lost, "{now:?}");
-        }
-    }
 }

@@ -50,13 +50,18 @@ fn a_visitor_is_answered_and_changes_nothing() {
         let (ok, stats) = reply().await;
         let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
         assert!(ok);
-        for (name, value) in [
-            ("core", json!("up")),
-            ("open_requests", json!(1)),
-            ("open_connections", json!(1)),
-        ] {
-            assert_eq!(stats[name], value, "{name}");
-        }
+        // The forged frame counts as none.
+        let expected = json!({
+            "core": "up",
+            "open_requests": 1,
+            "permits": 1,
+            "open_connections": 1,
+            "queued_prompts": 0,
+            "queued_tokens": 1,
+            "waiting_turns": 0,
+            "seconds_since_last_frame": null,
+        });
+        assert_eq!(stats, expected);
         assert!(!reply().await.0);
         visitor.close("has seen enough");
 
@@ -64,6 +69,7 @@ fn a_visitor_is_answered_and_changes_nothing() {
             .step(&[token(id, "a"), end(id, FinishReason::Stop)]);
         assert_eq!(answer.text().await, "a");
         assert_eq!(rig.shard.core.state(), CoreState::Up);
+        assert!(rig.shard.stats()["seconds_since_last_frame"].is_f64());
         rig.idle().await;
     });
 }
