@@ -198,6 +198,13 @@ def test_a_tree_made_in_code_is_checked_too() -> None:
         Config(scheduler=SchedulerOptions(max_num_seqs=0)).check()
 
 
+def test_prompts_may_be_remembered_or_not() -> None:
+    assert config.resolve({}, {}).config.entry.tokenizer_cache_mb == 16
+    assert config.resolve(parse("--tokenizer-cache-mb", "0"), {}).config.entry.tokenizer_cache_mb == 0
+    with pytest.raises(ConfigError, match="--tokenizer-cache-mb must be between 0 and 65536, not -1"):
+        Config(entry=EntryOptions(tokenizer_cache_mb=-1)).check()
+
+
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LLMRT_")}
     command = [sys.executable, "-m", "llmrt.cli.serve", *arguments]

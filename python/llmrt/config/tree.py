@@ -94,6 +94,9 @@ class EntryOptions:
     tokenizer_threads: int = option(
         0, "threads per entry worker that tokenize and render templates (0: from the CPU quota)", between=(0, 256)
     )
+    tokenizer_cache_mb: int = option(
+        16, "token ids of prompts kept to be found again, with their text, MiB (0: none)", between=(0, 1 << 16)
+    )
     max_num_queued_reqs: int = option(1024, "requests that may wait; more get 429", between=(1, 1 << 20))
     max_num_queued_tokens: int = option(
         0, "prompt tokens that may wait for their first token; more get 429 (0: no bound)", between=(0, (1 << 32) - 1)

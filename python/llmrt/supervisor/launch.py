@@ -211,6 +211,7 @@ def entry_config(
             "created": int(time.time()),
         },
         "tokenizer_threads": config.entry.tokenizer_threads or math.ceil(cpus.available() / workers),
+        "tokenizer_cache_bytes": config.entry.tokenizer_cache_mb * MIB,
         **front.keys(config),
         "limits": {
             "max_body_bytes": config.entry.max_body_mb * MIB,

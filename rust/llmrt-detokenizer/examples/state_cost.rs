@@ -2,13 +2,12 @@
 //!
 //! `cargo run --release -p llmrt-detokenizer --example state_cost -- MODEL.gguf`
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use llmrt_detokenizer::State;
-use llmrt_text::Tokenizer;
 use llmrt_text::decode::TokenDecoder;
+use llmrt_text::{TokenizerError, TokenizerKind, TokenizerSource};
 use llmrt_wire::{Opened, Output, RequestId, TokenFrame};
 
 const STEPS: usize = 2000;
@@ -20,24 +19,25 @@ fn main() -> ExitCode {
         eprintln!("usage: state_cost MODEL.gguf");
         return ExitCode::FAILURE;
     };
-    let tokenizer = match Tokenizer::from_gguf(Path::new(&path)) {
-        Ok(tokenizer) => tokenizer,
-        Err(error) => {
-            eprintln!("{path}: {error}");
-            return ExitCode::FAILURE;
-        }
+    let source = TokenizerSource {
+        kind: TokenizerKind::Gguf,
+        path: path.into(),
     };
-    let text = match tokenizer.encode(TEXT, false) {
-        Ok(text) => text,
+    match run(&source) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
-    };
+    }
+}
+
+fn run(source: &TokenizerSource) -> Result<(), TokenizerError> {
+    let text = source.load(0)?.encode(TEXT, false)?;
     println!("rows  stop strings  us per step  us per token");
     for rows in [1, 64, 256] {
         for stop in [vec![], vec!["\n\nUser:".to_owned(), "###".to_owned()]] {
-            let mut state = State::new(TokenDecoder::new(tokenizer.inner().clone()));
+            let mut state = State::new(TokenDecoder::load(source)?);
             let output = Output {
                 stop: stop.clone(),
                 ..Output::default()
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             );
         }
     }
-    ExitCode::SUCCESS
+    Ok(())
 }
 
 /// Mean microseconds of a step with one token for each of `rows` requests.

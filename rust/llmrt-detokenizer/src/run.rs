@@ -5,7 +5,7 @@ use std::sync::Arc;
 use llmrt_link::zmq::{ZmqInbox, ZmqOutbox};
 use llmrt_link::{Identity, LinkError, Outbox, Welcome};
 use llmrt_log::LogError;
-use llmrt_text::TokenizerSource;
+use llmrt_text::TokenizerError;
 use llmrt_text::decode::TokenDecoder;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -21,7 +21,7 @@ pub enum RunError {
     #[error(transparent)]
     Log(#[from] LogError),
     #[error("cannot read the tokenizer: {0}")]
-    Tokenizer(String),
+    Tokenizer(#[from] TokenizerError),
     #[error(transparent)]
     Link(#[from] LinkError),
     #[error("cannot start: {0}")]
@@ -35,7 +35,7 @@ pub enum RunError {
 pub fn run(config_json: &str) -> Result<(), RunError> {
     let config = Config::from_json(config_json)?;
     let _flush = llmrt_log::init(&config.log)?;
-    let decoder = load(&config.tokenizer)?;
+    let decoder = TokenDecoder::load(&config.tokenizer)?;
     tracing::info!(
         index = config.index,
         table = decoder.is_table(),
@@ -45,13 +45,6 @@ pub fn run(config_json: &str) -> Result<(), RunError> {
         .enable_all()
         .build()?;
     runtime.block_on(serve_links(&config, State::new(decoder)))
-}
-
-fn load(source: &TokenizerSource) -> Result<TokenDecoder, RunError> {
-    let tokenizer = source
-        .load()
-        .map_err(|error| RunError::Tokenizer(error.to_string()))?;
-    Ok(TokenDecoder::new(tokenizer.inner().clone()))
 }
 
 async fn serve_links(config: &Config, state: State) -> Result<(), RunError> {

@@ -36,6 +36,9 @@ pub struct EntryConfig {
     /// Threads that tokenize and render chat templates; 0 takes them from the CPU quota.
     #[serde(default)]
     pub tokenizer_threads: usize,
+    /// Text and token ids of prompts that are kept to be found again, bytes; 0 keeps none.
+    #[serde(default = "defaults::tokenizer_cache_bytes")]
+    pub tokenizer_cache_bytes: usize,
     /// Bearer tokens that open every route; none: no key is asked for.
     #[serde(default)]
     pub api_keys: Vec<String>,
@@ -187,6 +190,10 @@ impl Default for Limits {
 mod defaults {
     pub fn detokenizers() -> usize {
         1
+    }
+
+    pub fn tokenizer_cache_bytes() -> usize {
+        16 << 20
     }
 
     pub fn stat_interval_s() -> f64 {

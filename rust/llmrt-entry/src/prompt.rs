@@ -41,7 +41,7 @@ impl Prompts {
     /// A file cannot be read, or is not a tokenizer or a template.
     pub fn load(config: &EntryConfig) -> Result<Self, PromptError> {
         let model = &config.model;
-        let tokenizer = model.tokenizer.load()?;
+        let tokenizer = model.tokenizer.load(config.tokenizer_cache_bytes)?;
         let compile = |source: &String| {
             let options = TemplateOptions {
                 bos_token: model.bos_token.clone(),

@@ -3,7 +3,6 @@
 //! Two bounded queues feed a fixed number of threads. Short jobs go first, and one thread is always kept from long
 //! jobs: a prompt of a megabyte delays no one but its sender and other long prompts.
 
-mod heap;
 #[cfg(test)]
 mod tests;
 
@@ -244,7 +243,7 @@ impl Shared {
                 drop(state);
                 job.run(&self.tokenizer);
                 if size >= GIVEN_BACK {
-                    heap::trim();
+                    crate::heap::trim();
                 }
                 state = self.lock();
                 state.long_running -= 1;

@@ -6,7 +6,10 @@ use std::{
 use llmrt_gguf::{GgufError, GgufFile};
 use thiserror::Error;
 
-use crate::{decode::TokenDecoder, extent, from_gguf};
+use crate::decode::TokenDecoder;
+use crate::encode::Encoder;
+use crate::vocabulary::Vocabulary;
+use crate::{extent, from_gguf, from_json};
 
 /// Why a tokenizer could not be loaded or used.
 #[derive(Debug, Error)]
@@ -44,6 +47,9 @@ pub enum TokenizerError {
 
     #[error("cannot decode these tokens: {0}")]
     Decode(String),
+
+    #[error("cannot start a thread to read the tokenizer: {0}")]
+    Thread(std::io::Error),
 }
 
 /// Text to token ids and back. Cloning is cheap and shares the vocabulary; all methods may run on many threads at once.
@@ -51,13 +57,20 @@ pub enum TokenizerError {
 pub struct Tokenizer(Arc<Shared>);
 
 struct Shared {
-    inner: Arc<tokenizers::Tokenizer>,
+    encoder: Encoder,
+    tokens: Tokens,
     affixes: Affixes,
     /// Ids of special tokens, sorted.
     special: Vec<u32>,
     vocab_size: u32,
     bytes_per_token: usize,
     decoder: OnceLock<TokenDecoder>,
+}
+
+/// What decodes. The library takes some ten times the memory and is only kept where it is needed.
+enum Tokens {
+    Table(Vocabulary),
+    Library(Arc<tokenizers::Tokenizer>),
 }
 
 /// Words whose tokens each thread remembers. A word of 255 letters takes some 8 KiB: 16 MiB per thread at most, where
@@ -74,24 +87,12 @@ pub(crate) struct Affixes {
 impl Tokenizer {
     /// Loads a `tokenizer.json`. Truncation and padding in it are switched off: a prompt is never cut silently.
     pub fn from_file(path: &Path) -> Result<Self, TokenizerError> {
-        let bytes = std::fs::read(path).map_err(|source| TokenizerError::Io {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::from_json(&bytes)
+        Ok(Self::new(from_json::read(path)?, Affixes::default(), 0))
     }
 
     /// Loads the bytes of a `tokenizer.json`; see [`Tokenizer::from_file`].
     pub fn from_json(json: &[u8]) -> Result<Self, TokenizerError> {
-        let file_error = |error: tokenizers::Error| TokenizerError::File(error.to_string());
-        let mut inner = tokenizers::Tokenizer::from_bytes(json).map_err(file_error)?;
-        inner.with_truncation(None).map_err(file_error)?;
-        inner.with_padding(None);
-        // The library hands no model out to be changed.
-        let mut model = inner.get_model().clone();
-        model.resize_cache(CACHED_WORDS);
-        inner.with_model(model);
-        Ok(Self::new(inner, Affixes::default()))
+        Ok(Self::new(from_json::parse(json)?, Affixes::default(), 0))
     }
 
     /// Rebuilds the tokenizer that the metadata of a GGUF file describes.
@@ -104,25 +105,37 @@ impl Tokenizer {
 
     /// As [`Tokenizer::from_gguf`], for a file that is open already.
     pub fn from_gguf_file(file: &GgufFile) -> Result<Self, TokenizerError> {
-        let (inner, affixes) = from_gguf::build(file)?;
-        Ok(Self::new(inner, affixes))
+        let (library, affixes) = from_gguf::build(file)?;
+        Ok(Self::new(library, affixes, 0))
     }
 
-    fn new(inner: tokenizers::Tokenizer, affixes: Affixes) -> Self {
-        let added = inner.get_added_tokens_decoder();
+    pub(crate) fn new(
+        library: tokenizers::Tokenizer,
+        affixes: Affixes,
+        cache_bytes: usize,
+    ) -> Self {
+        let added = library.get_added_tokens_decoder();
         let mut special: Vec<u32> = added
             .iter()
             .filter(|(_, token)| token.special)
             .map(|(id, _)| *id)
             .collect();
         special.sort_unstable();
-        let highest = inner.get_vocab(true).into_values().max();
+        let highest = library.get_vocab(true).into_values().max();
+        let bytes_per_token = extent::bytes_per_token(&library);
+        let library = Arc::new(library);
+        let encoder = Encoder::new(&library, cache_bytes);
+        let table = encoder.is_fast().then(|| Vocabulary::new(&library));
         Self(Arc::new(Shared {
-            bytes_per_token: extent::bytes_per_token(&inner),
-            inner: Arc::new(inner),
+            encoder,
+            tokens: match table.flatten() {
+                Some(table) => Tokens::Table(table),
+                None => Tokens::Library(library),
+            },
             affixes,
             special,
             vocab_size: highest.map_or(0, |id| id.saturating_add(1)),
+            bytes_per_token,
             decoder: OnceLock::new(),
         }))
     }
@@ -131,26 +144,27 @@ impl Tokenizer {
     ///
     /// With `add_special`, adds the tokens that the model expects around a plain text (mostly a BOS, often none).
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, TokenizerError> {
-        let Shared { inner, affixes, .. } = &*self.0;
-        let encoding = inner
-            .encode_fast(text, add_special)
+        let Shared {
+            encoder, affixes, ..
+        } = &*self.0;
+        let mut ids = encoder
+            .encode(text, add_special)
             .map_err(|error| TokenizerError::Encode(error.to_string()))?;
-        if !add_special || *affixes == Affixes::default() {
-            return Ok(encoding.get_ids().to_vec());
+        if add_special {
+            ids.splice(0..0, affixes.bos);
+            ids.extend(affixes.eos);
         }
-        let ids = encoding.get_ids().iter().copied();
-        Ok(affixes
-            .bos
-            .into_iter()
-            .chain(ids)
-            .chain(affixes.eos)
-            .collect())
+        Ok(ids)
     }
 
     /// Text of `ids`; ids outside the vocabulary have none. With `skip_special`, special tokens have none either.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, TokenizerError> {
-        let text = self.0.inner.decode(ids, skip_special);
-        text.map_err(|error| TokenizerError::Decode(error.to_string()))
+        match &self.0.tokens {
+            Tokens::Table(table) => Ok(table.decode(ids, skip_special)),
+            Tokens::Library(library) => library
+                .decode(ids, skip_special)
+                .map_err(|error| TokenizerError::Decode(error.to_string())),
+        }
     }
 
     /// Most bytes of text that `tokens` tokens can stand for: a longer text has more tokens, whatever it says.
@@ -164,12 +178,18 @@ impl Tokenizer {
     }
 
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.0.inner.token_to_id(token)
+        match &self.0.tokens {
+            Tokens::Table(table) => table.id(token),
+            Tokens::Library(library) => library.token_to_id(token),
+        }
     }
 
     /// The token as the vocabulary spells it: for byte-level tokenizers in their alphabet, not as text.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
-        self.0.inner.id_to_token(id)
+        match &self.0.tokens {
+            Tokens::Table(table) => table.token(id),
+            Tokens::Library(library) => library.id_to_token(id),
+        }
     }
 
     /// Whether `id` is a special token (BOS, end of turn and the like), which is left out of text by default.
@@ -182,12 +202,12 @@ impl Tokenizer {
         &self.0.special
     }
 
-    /// The incremental decoder; made when it is first asked for, which takes some ten milliseconds.
+    /// The incremental decoder; made when it is first asked for, which can take some ten milliseconds.
     pub fn decoder(&self) -> &TokenDecoder {
-        let inner = &self.0.inner;
-        self.0
-            .decoder
-            .get_or_init(|| TokenDecoder::new(inner.clone()))
+        self.0.decoder.get_or_init(|| match &self.0.tokens {
+            Tokens::Table(vocabulary) => vocabulary.decoder(),
+            Tokens::Library(library) => TokenDecoder::new(library.clone()),
+        })
     }
 
     /// Whether the incremental decoder is there already.
@@ -195,9 +215,9 @@ impl Tokenizer {
         self.0.decoder.get().is_some()
     }
 
-    /// The underlying tokenizer, for the incremental decoder.
-    pub fn inner(&self) -> &Arc<tokenizers::Tokenizer> {
-        &self.0.inner
+    /// Whether texts are encoded without the library, whose ids the fast path was seen to give.
+    pub fn is_fast(&self) -> bool {
+        self.0.encoder.is_fast()
     }
 }
 

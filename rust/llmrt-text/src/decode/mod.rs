@@ -3,7 +3,7 @@
 //! Tokenizers whose tokens stand for fixed bytes (byte-level BPE, SentencePiece with byte fallback) are decoded through
 //! a table in constant time and memory per token; all others through a bounded window over their own decoder.
 
-mod table;
+pub(crate) mod table;
 mod utf8;
 mod window;
 
@@ -19,6 +19,8 @@ use table::ByteTable;
 use utf8::Utf8Stream;
 use window::{Window, WindowState};
 
+use crate::{TokenizerError, TokenizerSource};
+
 /// Bytes of the longest token; none where tokens do not stand for fixed bytes.
 pub(crate) fn longest_bytes(tokenizer: &Tokenizer) -> Option<usize> {
     ByteTable::new(tokenizer).map(|table| table.longest())
@@ -32,7 +34,7 @@ pub(crate) fn longest_bytes(tokenizer: &Tokenizer) -> Option<usize> {
 pub struct TokenDecoder(Kind);
 
 enum Kind {
-    Table(ByteTable),
+    Table(Arc<ByteTable>),
     Window(Window),
 }
 
@@ -54,12 +56,24 @@ enum Progress {
 }
 
 impl TokenDecoder {
+    /// Reads a tokenizer for its decoder alone.
+    ///
+    /// # Errors
+    /// Those of [`TokenizerSource::load`].
+    pub fn load(source: &TokenizerSource) -> Result<Self, TokenizerError> {
+        source.read(|library, _| Self::new(Arc::new(library)))
+    }
+
     /// Takes the table where the tokenizer's decoder allows one.
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
         match ByteTable::new(&tokenizer) {
-            Some(table) => Self(Kind::Table(table)),
+            Some(table) => Self::by_table(Arc::new(table)),
             None => Self(Kind::Window(Window::new(tokenizer))),
         }
+    }
+
+    pub(crate) fn by_table(table: Arc<ByteTable>) -> Self {
+        Self(Kind::Table(table))
     }
 
     /// Whether tokens are decoded by table.

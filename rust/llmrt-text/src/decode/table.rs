@@ -4,6 +4,8 @@ use tokenizers::decoders::DecoderWrapper;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::{Decoder as _, Tokenizer};
 
+use crate::alphabet;
+
 /// Ids above this are not worth a table (a real vocabulary ends far below).
 const MAX_IDS: u32 = 1 << 23;
 
@@ -57,6 +59,11 @@ impl ByteTable {
         &self.bytes[start as usize..end as usize]
     }
 
+    /// Ids that the table has room for: one more than the highest token id.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
     /// Bytes of the longest token.
     pub fn longest(&self) -> usize {
         let starts = std::iter::once(&0).chain(&self.ends);
@@ -107,7 +114,7 @@ impl Recipe {
 
     fn bytes(&self, token: String) -> Option<Vec<u8>> {
         if self.byte_level {
-            return Some(byte_level(&token).unwrap_or_else(|| token.into_bytes()));
+            return Some(alphabet::bytes(&token).unwrap_or_else(|| token.into_bytes()));
         }
         let mut parts = vec![token];
         for step in &self.replace {
@@ -142,22 +149,6 @@ fn token_bytes(tokenizer: &Tokenizer, recipe: &Recipe) -> Option<Vec<(u32, Vec<u
     Some(tokens)
 }
 
-/// Undoes GPT-2's byte alphabet (`bytes_to_unicode` in its `encoder.py`); none when a character is not in it.
-fn byte_level(token: &str) -> Option<Vec<u8>> {
-    token.chars().map(byte_of).collect()
-}
-
-fn byte_of(character: char) -> Option<u8> {
-    // Printable Latin-1 stands for itself; the other 68 bytes follow from U+0100 in their order.
-    match u32::from(character) {
-        code @ (0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF) => Some(code as u8),
-        code @ 0x100..=0x120 => Some((code - 0x100) as u8),
-        code @ 0x121..=0x142 => Some((code - 0x121 + 0x7F) as u8),
-        0x143 => Some(0xAD),
-        _ => None,
-    }
-}
-
 fn fallback_byte(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     let exact = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -170,22 +161,7 @@ fn fallback_byte(token: &str) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-
     use super::*;
-
-    #[test]
-    fn the_alphabet_has_every_byte_once() {
-        let mut bytes: Vec<u8> = ByteLevel::alphabet()
-            .into_iter()
-            .filter_map(byte_of)
-            .collect();
-        bytes.sort_unstable();
-        assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
-        assert_eq!(byte_of('Ġ'), Some(b' '));
-        assert_eq!(byte_of('Ċ'), Some(b'\n'));
-        assert_eq!(byte_of('\u{144}'), None);
-    }
 
     #[test]
     fn fallback_tokens_are_two_hexadecimal_digits() {
