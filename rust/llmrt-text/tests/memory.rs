@@ -15,8 +15,9 @@ fn resident() -> u64 {
     figure.unwrap().parse().unwrap()
 }
 
-/// A byte-level tokenizer that knows the letters a to z.
-fn letters() -> Tokenizer {
+/// A byte-level tokenizer that knows the letters a to z. With `foreign` its words are made in a way that only the library
+/// knows, and that comes to the same for letters.
+fn letters(foreign: bool) -> Tokenizer {
     let vocab: serde_json::Map<_, _> = (b'a'..=b'z')
         .zip(0..)
         .map(|(letter, id)| (char::from(letter).to_string(), serde_json::Value::from(id)))
@@ -25,16 +26,22 @@ fn letters() -> Tokenizer {
     let byte_level = serde_json::json!({
         "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true
     });
+    let pre_tokenizer = if foreign {
+        let punctuation = serde_json::json!({"type": "Punctuation", "behavior": "Isolated"});
+        serde_json::json!({"type": "Sequence", "pretokenizers": [punctuation, byte_level]})
+    } else {
+        byte_level.clone()
+    };
     let json = serde_json::json!({
-        "version": "1.0", "added_tokens": [], "pre_tokenizer": byte_level, "decoder": byte_level,
+        "version": "1.0", "added_tokens": [], "pre_tokenizer": pre_tokenizer, "decoder": byte_level,
         "model": {"type": "BPE", "vocab": vocab, "merges": []}
     });
     Tokenizer::from_json(json.to_string().as_bytes()).unwrap()
 }
 
-#[test]
-fn a_long_prompt_leaves_little_behind() {
-    let pool = TokenizerPool::new(letters(), PoolOptions::new(2)).unwrap();
+/// Tokenizes a prompt of 1.2 million tokens on a pool; returns KiB resident before, and when its tokens were there.
+fn tokenize(foreign: bool, deadline: Instant) -> (u64, u64) {
+    let pool = TokenizerPool::new(letters(foreign), PoolOptions::new(2)).unwrap();
     let before = resident();
     let text = "ab ".repeat(400_000);
     let mut pending = Box::pin(
@@ -45,7 +52,6 @@ fn a_long_prompt_leaves_little_behind() {
         .unwrap(),
     );
     let mut context = Context::from_waker(Waker::noop());
-    let deadline = Instant::now() + Duration::from_secs(20);
     let (count, during) = loop {
         if let Poll::Ready(result) = pending.as_mut().poll(&mut context) {
             break result.unwrap();
@@ -54,6 +60,16 @@ fn a_long_prompt_leaves_little_behind() {
         std::thread::sleep(Duration::from_millis(1));
     };
     assert_eq!(count, 1_200_000);
+    (before, during)
+}
+
+#[test]
+fn a_long_prompt_takes_little_and_leaves_little_behind() {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // Without the library: the text, and four bytes for each token in a list that grows by doubling.
+    let (before, during) = tokenize(false, deadline);
+    assert!(during < before + 24 * 1024, "{before} KiB, then {during}");
+    let (before, during) = tokenize(true, deadline);
     assert!(during > before + 64 * 1024, "{before} KiB, then {during}");
     // The free end of a thread's own heap stays, 64 MiB at most.
     while resident().saturating_sub(before) > (during - before) / 2 {
