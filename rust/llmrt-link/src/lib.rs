@@ -107,6 +107,10 @@ pub trait Inbox: Send {
 pub type PeerId = u64;
 
 /// What happens at an inbox.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would cost every frame an allocation"
+)]
 #[derive(Debug)]
 pub enum Event {
     /// A peer has greeted (it was answered with `Ready` already).
