@@ -1,6 +1,7 @@
 //! What an entry worker is told at its start: one JSON object.
 
 mod http;
+mod limits;
 mod tls;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use llmrt_text::TokenizerSource;
 use serde::Deserialize;
 
 pub use http::{Cors, Http2, Web};
+pub use limits::Limits;
 pub use tls::{ClientVerify, Secret, Tls};
 
 /// Configuration of one entry worker. Unknown keys are refused: a misspelt option must not be silently off.
@@ -116,77 +118,6 @@ pub struct ModelInfo {
     pub created: u64,
 }
 
-/// Bounds on what clients can make the worker hold or wait for.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    /// Largest request body, bytes; larger ones get 413.
-    pub max_body_bytes: usize,
-    /// Request bodies held at once until their prompts are tokens, bytes; requests beyond that get 429.
-    pub max_bodies_bytes: usize,
-    /// Seconds within which a request body must have arrived; later ones get 408.
-    pub body_timeout_s: f64,
-    /// Open connections; further ones wait in the kernel's queue.
-    pub max_connections: usize,
-    /// Generations admitted at once, running or queued; more get 429.
-    pub max_requests: u32,
-    /// Generations that the scheduler runs at once. Where several keys want more, the others wait for their turn here.
-    pub max_running: u32,
-    /// Prompt tokens that may wait for their first token; more get 429. 0: no bound.
-    pub max_queued_tokens: u32,
-    /// Seconds from a request's arrival to the end of its answer; 0: no bound.
-    pub request_timeout_s: f64,
-    /// Answers to one request at most, and no more than `max_requests`: `n` for each of its prompts.
-    pub max_choices: u32,
-    /// Size of a request's header fields, bytes.
-    pub max_header_bytes: u32,
-    /// Number of a request's header fields.
-    pub max_headers: usize,
-    /// Seconds within which a connection must have sent its HTTP/2 preface or the head of an HTTP/1.1 request.
-    pub header_timeout_s: f64,
-    /// Seconds that a connection is kept without a request.
-    pub keep_alive_timeout_s: f64,
-    /// Seconds after which a connection takes no new requests, give or take a tenth; 0: never.
-    pub max_connection_age_s: f64,
-    /// Concurrent streams of one HTTP/2 connection.
-    pub max_concurrent_streams: u32,
-    /// Text that may wait for a slow reader, bytes per response; four times as much ends the request at once.
-    pub response_buffer_bytes: usize,
-    /// Seconds that a response may stay above `response_buffer_bytes` before its request is aborted, and that a
-    /// client may read nothing of what was sent before it is hung up on.
-    pub stall_timeout_s: f64,
-    /// Longest silence on a stream before a comment is sent, seconds; 0 sends none.
-    pub ping_interval_s: f64,
-    /// Seconds within which `/health_generate` must have its token.
-    pub health_timeout_s: f64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_body_bytes: 16 << 20,
-            max_bodies_bytes: 256 << 20,
-            body_timeout_s: 30.0,
-            max_connections: 8192,
-            max_requests: 1088,
-            max_running: 64,
-            max_queued_tokens: 0,
-            request_timeout_s: 0.0,
-            max_choices: 128,
-            max_header_bytes: 16 << 10,
-            max_headers: 100,
-            header_timeout_s: 10.0,
-            keep_alive_timeout_s: 75.0,
-            max_connection_age_s: 3600.0,
-            max_concurrent_streams: 1024,
-            response_buffer_bytes: 256 << 10,
-            stall_timeout_s: 60.0,
-            ping_interval_s: 15.0,
-            health_timeout_s: 20.0,
-        }
-    }
-}
-
 mod defaults {
     pub fn detokenizers() -> usize {
         1
@@ -213,6 +144,14 @@ pub enum ConfigError {
     },
 }
 
+/// Whether it holds, the option that it is about, and what that must be.
+type Rule = (bool, &'static str, &'static str);
+
+/// Whether `value` is a time that can be waited for.
+fn is_time(value: f64) -> bool {
+    value.is_finite() && value > 0.0 && value <= 1e6
+}
+
 impl EntryConfig {
     /// Reads and checks the JSON object.
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
@@ -222,9 +161,7 @@ impl EntryConfig {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        let limits = &self.limits;
-        let seconds = |v: f64| v.is_finite() && v > 0.0 && v <= 1e6;
-        let rules = [
+        let own = [
             (
                 self.worker < llmrt_wire::RequestId::MAX_WORKERS,
                 "worker",
@@ -261,111 +198,20 @@ impl EntryConfig {
                 "at most 256",
             ),
             (
-                limits.max_bodies_bytes >= limits.max_body_bytes,
-                "limits.max_bodies_bytes",
-                "at least limits.max_body_bytes",
-            ),
-            (
-                limits.max_connections >= 1,
-                "limits.max_connections",
-                "at least 1",
-            ),
-            (
-                limits.max_requests >= 1,
-                "limits.max_requests",
-                "at least 1",
-            ),
-            (limits.max_running >= 1, "limits.max_running", "at least 1"),
-            (
-                (0.0..=86_400.0).contains(&limits.request_timeout_s),
-                "limits.request_timeout_s",
-                "between 0 and 86400",
-            ),
-            (limits.max_choices >= 1, "limits.max_choices", "at least 1"),
-            (limits.max_headers >= 1, "limits.max_headers", "at least 1"),
-            (
-                limits.response_buffer_bytes >= 1024,
-                "limits.response_buffer_bytes",
-                "at least 1024",
-            ),
-            (
-                seconds(limits.body_timeout_s),
-                "limits.body_timeout_s",
-                "a positive number of seconds",
-            ),
-            (
-                seconds(limits.header_timeout_s),
-                "limits.header_timeout_s",
-                "a positive number of seconds",
-            ),
-            (
-                seconds(limits.keep_alive_timeout_s),
-                "limits.keep_alive_timeout_s",
-                "a positive number of seconds",
-            ),
-            (
-                seconds(limits.stall_timeout_s),
-                "limits.stall_timeout_s",
-                "a positive number of seconds",
-            ),
-            (
-                limits.ping_interval_s == 0.0 || seconds(limits.ping_interval_s),
-                "limits.ping_interval_s",
-                "0 or more seconds",
-            ),
-            (
-                seconds(limits.health_timeout_s),
-                "limits.health_timeout_s",
-                "a positive number of seconds",
-            ),
-            (
-                limits.max_connection_age_s == 0.0 || seconds(limits.max_connection_age_s),
-                "limits.max_connection_age_s",
-                "0 or more seconds",
-            ),
-            (
-                limits.max_concurrent_streams >= 1,
-                "limits.max_concurrent_streams",
-                "at least 1",
-            ),
-            (
-                self.http2.stream_window <= Http2::MAX_WINDOW,
-                "http2.stream_window",
-                "at most 2147483647",
-            ),
-            (
-                (Http2::MIN_CONNECTION_WINDOW..=Http2::MAX_WINDOW)
-                    .contains(&self.http2.connection_window),
-                "http2.connection_window",
-                "between 65535 and 2147483647",
-            ),
-            (
-                seconds(self.http2.keep_alive_interval_s)
-                    && seconds(self.http2.keep_alive_timeout_s),
-                "http2.keep_alive_interval_s and http2.keep_alive_timeout_s",
-                "positive numbers of seconds",
-            ),
-            (
-                self.web.cors.is_sound(),
-                "web.cors",
-                "lists of visible ASCII characters without spaces",
-            ),
-            (
-                !(self.web.cors.credentials && self.web.cors.any()),
-                "web.cors.credentials",
-                "off where every origin is allowed",
-            ),
-            (
                 self.link.are_sound(),
                 "link.heartbeat_s and link.silence_s",
                 "positive numbers of seconds",
             ),
             (
-                self.stat_interval_s == 0.0 || seconds(self.stat_interval_s),
+                self.stat_interval_s == 0.0 || is_time(self.stat_interval_s),
                 "stat_interval_s",
                 "0 or more seconds",
             ),
         ];
+        let rules = (own.into_iter())
+            .chain(self.limits.rules())
+            .chain(self.http2.rules())
+            .chain(self.web.rules());
         match rules.into_iter().find(|(holds, _, _)| !holds) {
             Some((_, name, rule)) => Err(ConfigError::Range { name, rule }),
             None => Ok(()),
@@ -376,42 +222,6 @@ impl EntryConfig {
 impl Supervisor {
     pub(crate) fn shutdown_timeout(&self) -> Duration {
         Duration::from_secs_f64(self.shutdown_timeout_s)
-    }
-}
-
-impl Limits {
-    pub(crate) fn request_timeout(&self) -> Option<Duration> {
-        let seconds = self.request_timeout_s;
-        (seconds > 0.0).then(|| Duration::from_secs_f64(seconds))
-    }
-
-    pub(crate) fn body_timeout(&self) -> Duration {
-        Duration::from_secs_f64(self.body_timeout_s)
-    }
-
-    pub(crate) fn header_timeout(&self) -> Duration {
-        Duration::from_secs_f64(self.header_timeout_s)
-    }
-
-    pub(crate) fn keep_alive_timeout(&self) -> Duration {
-        Duration::from_secs_f64(self.keep_alive_timeout_s)
-    }
-
-    pub(crate) fn max_connection_age(&self) -> Option<Duration> {
-        let age = self.max_connection_age_s;
-        (age > 0.0).then(|| Duration::from_secs_f64(age))
-    }
-
-    pub(crate) fn stall_timeout(&self) -> Duration {
-        Duration::from_secs_f64(self.stall_timeout_s)
-    }
-
-    pub(crate) fn ping_interval(&self) -> Option<Duration> {
-        (self.ping_interval_s > 0.0).then(|| Duration::from_secs_f64(self.ping_interval_s))
-    }
-
-    pub(crate) fn health_timeout(&self) -> Duration {
-        Duration::from_secs_f64(self.health_timeout_s)
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::{Rule, is_time};
+
 /// HTTP/2 on the listening socket.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -87,5 +89,45 @@ impl Cors {
     /// Whether every origin is allowed.
     pub(crate) fn any(&self) -> bool {
         self.origins.iter().any(|origin| origin == Self::ANY)
+    }
+}
+
+impl Http2 {
+    pub(super) fn rules(&self) -> impl IntoIterator<Item = Rule> {
+        [
+            (
+                self.stream_window <= Http2::MAX_WINDOW,
+                "http2.stream_window",
+                "at most 2147483647",
+            ),
+            (
+                (Http2::MIN_CONNECTION_WINDOW..=Http2::MAX_WINDOW)
+                    .contains(&self.connection_window),
+                "http2.connection_window",
+                "between 65535 and 2147483647",
+            ),
+            (
+                is_time(self.keep_alive_interval_s) && is_time(self.keep_alive_timeout_s),
+                "http2.keep_alive_interval_s and http2.keep_alive_timeout_s",
+                "positive numbers of seconds",
+            ),
+        ]
+    }
+}
+
+impl Web {
+    pub(super) fn rules(&self) -> impl IntoIterator<Item = Rule> {
+        [
+            (
+                self.cors.is_sound(),
+                "web.cors",
+                "lists of visible ASCII characters without spaces",
+            ),
+            (
+                !(self.cors.credentials && self.cors.any()),
+                "web.cors.credentials",
+                "off where every origin is allowed",
+            ),
+        ]
     }
 }
