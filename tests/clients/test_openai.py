@@ -172,8 +172,9 @@ def test_without_retries_a_refusal_is_an_error(environment: Environment, narrow:
     with Client(environment, narrow, retries=0) as client, full(narrow):
         client.ask()
         refused, end = client.line(), client.line()
-    # Longer than the client would wait by itself.
-    assert (refused["status"], refused["retry_after_ms"], end["error"]) == (429, "1000", "RateLimitError")
+    assert (refused["status"], end["error"]) == (429, "RateLimitError")
+    # What the server has seen end tells it when there will be room, within bounds.
+    assert 100 <= int(refused["retry_after_ms"]) <= 60_000
     assert (end["body"]["type"], end["body"]["code"]) == ("rate_limit_error", "rate_limit_exceeded")
 
 
