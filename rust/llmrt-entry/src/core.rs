@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use llmrt_link::{Outbox, PeerState};
 use llmrt_wire::Message;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, Notify, mpsc, watch};
 
 use crate::api::ApiError;
 use crate::calls::Calls;
 use crate::metrics::CoreStats;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How much later than another worker this one may hear of a core that is up.
+const NEWS: Duration = Duration::from_secs(1);
 
 /// Whether requests can be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +37,7 @@ pub struct Core {
     /// Detokenizers that the core has, those that have joined the results inbox, and why one has left.
     detokenizers: usize,
     joined: RefCell<HashSet<u32>>,
+    joins: Notify,
     lost_detokenizer: RefCell<Option<Rc<str>>>,
     /// A scheduler that the supervisor has told the death of.
     told: RefCell<Option<(u64, Rc<str>)>>,
@@ -60,6 +63,7 @@ impl Core {
             outbox,
             detokenizers,
             joined: RefCell::default(),
+            joins: Notify::new(),
             lost_detokenizer: RefCell::default(),
             told: RefCell::default(),
             back_at: Cell::new(None),
@@ -98,6 +102,21 @@ impl Core {
         } else {
             CoreState::Starting
         }
+    }
+
+    /// Waits a moment while the core has not answered yet: another worker may have told the client that it is up.
+    pub async fn settle(&self) {
+        let settled = async {
+            let mut scheduler = self.watch_scheduler();
+            while self.state() == CoreState::Starting {
+                tokio::select! {
+                    changed = scheduler.changed() => if changed.is_err() { return },
+                    () = self.joins.notified() => {}
+                }
+            }
+        };
+        // Who is late is told that it is.
+        let _ = tokio::time::timeout(NEWS, settled).await;
     }
 
     /// The scheduler's state as it changes.
@@ -140,6 +159,7 @@ impl Core {
 
     pub fn detokenizer_joined(&self, index: u32) {
         self.joined.borrow_mut().insert(index);
+        self.joins.notify_waiters();
     }
 
     pub fn detokenizer_left(&self, index: u32, reason: &str) {

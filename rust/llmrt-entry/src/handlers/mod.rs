@@ -31,6 +31,10 @@ pub async fn dispatch(
     request: Request<RequestBody>,
     origin: &Origin,
 ) -> Result<Response, ApiError> {
+    // Without siblings nobody can know better than this worker.
+    if route.needs_core() && shard.control.is_some() {
+        shard.core.settle().await;
+    }
     match route {
         Route::ChatCompletions => generate::answer(shard, Endpoint::Chat, request, origin).await,
         Route::Completions => generate::answer(shard, Endpoint::Completions, request, origin).await,

@@ -21,6 +21,12 @@ pub enum Route {
 }
 
 impl Route {
+    /// Whether its answer depends on the core being up.
+    pub fn needs_core(self) -> bool {
+        use Route::{ChatCompletions, Completions, HealthGenerate, Ready};
+        matches!(self, ChatCompletions | Completions | HealthGenerate | Ready)
+    }
+
     /// Whether it is for administrators, where there are any: it tells of everybody's requests.
     pub fn is_for_admins(self) -> bool {
         self == Self::Metrics

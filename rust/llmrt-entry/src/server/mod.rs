@@ -3,6 +3,7 @@
 mod certificates;
 mod connection;
 mod executor;
+mod greeting;
 mod handshake;
 mod hangup;
 mod head_timer;

@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::io::ReadBuf;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep};
 
+use super::greeting::Greeting;
 use super::head_timer::Received;
 use super::stream::Stream;
 use super::wire::Wire;
-
-/// Length of the HTTP/2 connection preface (RFC 9113, section 3.4).
-const PREFACE_LEN: usize = 24;
 
 /// A stream that says it cannot gather writes, and that gives up on peers that never finish their preface or never
 /// read what they are sent.
@@ -25,8 +23,7 @@ const PREFACE_LEN: usize = 24;
 /// of all streams of a step leave in one `write`. HTTP/1.1 chunks are flattened into one buffer the same way.
 pub struct Socket {
     wire: Wire,
-    /// Runs until the peer has sent as many bytes as decide on the protocol, or was answered.
-    greeting: Option<(Pin<Box<Sleep>>, usize)>,
+    greeting: Greeting,
     received: Received,
     /// Runs while the kernel takes no more bytes for the peer.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -50,10 +47,9 @@ impl Socket {
         patience: Patience,
         writes: Rc<Cell<u64>>,
     ) -> Self {
-        let deadline = Box::pin(sleep_until(deadline));
         Self {
             wire: Wire::new(stream, writes),
-            greeting: Some((deadline, 0)),
+            greeting: Greeting::new(deadline),
             received: Received::default(),
             stalled: None,
             patience,
@@ -92,28 +88,6 @@ impl Socket {
             "the peer reads nothing",
         )))
     }
-
-    fn await_greeting(&mut self, cx: &mut Context<'_>, got: Option<usize>) -> Poll<Result<()>> {
-        let Some((deadline, seen)) = &mut self.greeting else {
-            return got.map_or(Poll::Pending, |_| Poll::Ready(Ok(())));
-        };
-        match got {
-            Some(count) => {
-                *seen += count;
-                if *seen >= PREFACE_LEN {
-                    self.greeting = None;
-                }
-                Poll::Ready(Ok(()))
-            }
-            None => {
-                ready!(deadline.as_mut().poll(cx));
-                Poll::Ready(Err(Error::new(
-                    ErrorKind::TimedOut,
-                    "no request arrived in time",
-                )))
-            }
-        }
-    }
 }
 
 impl Read for Socket {
@@ -123,20 +97,18 @@ impl Read for Socket {
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<Result<()>> {
         // SAFETY: the tokio stream only ever initialises bytes of the buffer; `advance` counts what it filled.
-        let (poll, count) = unsafe {
-            let mut buf = ReadBuf::uninit(cursor.as_mut());
-            let poll = self.wire.poll_read(cx, &mut buf);
-            (poll, buf.filled().len())
-        };
-        match poll {
+        let mut buf = ReadBuf::uninit(unsafe { cursor.as_mut() });
+        match self.wire.poll_read(cx, &mut buf) {
             Poll::Ready(Ok(())) => {
+                let greeted = self.greeting.take(buf.filled());
+                let count = buf.filled().len();
                 // SAFETY: the read above initialised `count` bytes.
                 unsafe { cursor.advance(count) };
                 self.received.add(count);
-                self.await_greeting(cx, Some(count))
+                Poll::Ready(greeted)
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => self.await_greeting(cx, None),
+            Poll::Pending => self.greeting.poll_late(cx),
         }
     }
 }
@@ -147,7 +119,7 @@ impl Write for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<Result<usize>> {
-        self.greeting = None;
+        self.greeting.answered();
         ready!(self.poll_rest(cx))?;
         let poll = self.wire.poll_write(cx, bytes);
         if poll.is_pending() {

@@ -1,15 +1,19 @@
 //! Clients that leave, readers that stall, cores that die, workers that end.
 
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use llmrt_link::PeerState;
+use llmrt_link::memory::{MemoryInbox, MemoryOutbox, Network};
+use llmrt_link::{Identity, PeerState, Welcome};
 use llmrt_wire::FinishReason;
 use serde_json::json;
+use tokio::task::spawn_local;
 
 use super::client::{BOTH, COMPLETIONS, Client, Version};
-use super::rig::{Core, Rig, end, token};
+use super::rig::{Core, Rig, end, options, token};
 use super::{on_one_thread, until};
-use crate::core::CoreState;
+use crate::core::{self, CoreState};
 use crate::shard::{Command, CoreDown};
 
 fn streamed(prompt: u32) -> serde_json::Value {
@@ -283,4 +287,27 @@ fn shutting_down_tells_requests_that_cannot_end() {
             rig.served.await.unwrap();
         });
     }
+}
+
+#[test]
+fn whoever_hears_late_of_the_core_waits_a_moment() {
+    on_one_thread(async {
+        let network = Network::default();
+        let identity = Identity::new("entry", 1);
+        let outbox = MemoryOutbox::connect(&network, "requests", identity, options());
+        let core = Rc::new(core::Core::new(Arc::new(outbox), 1));
+        core.settle().await;
+        assert_eq!(core.state(), CoreState::Starting);
+        let settling = spawn_local({
+            let core = core.clone();
+            async move { core.settle().await }
+        });
+        let _results = MemoryInbox::bind(&network, "results", Welcome::new(), options()).unwrap();
+        let _behind = Core::start(&network);
+        let mut scheduler = core.watch_scheduler();
+        scheduler.wait_for(PeerState::is_ready).await.unwrap();
+        core.detokenizer_joined(0);
+        settling.await.unwrap();
+        assert_eq!(core.state(), CoreState::Up);
+    });
 }

@@ -104,6 +104,7 @@ fn slow_heads_and_prefaces_are_hung_up_on() {
     for start in [
         "",
         "PRI * HTTP/2.0\r\n\r\nSM",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         "GET / HTTP/1.1\r\nhost: x\r\nx-slow: ",
     ] {
         on_one_thread(async {
