@@ -2,8 +2,7 @@
 
     python benches/engine/leaving.py [--trials 30] [-- FLAGS OF THE SERVER]
 
-The scheduler is asked for its counts over its own link, again and again, and answers between two steps. So the figures
-hold the rest of the step that runs while the client leaves, which is named beside them.
+The scheduler is asked for its counts over its own link, again and again; each answer is one more chance to see it.
 """
 
 from __future__ import annotations

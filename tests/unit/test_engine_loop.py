@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +17,7 @@ from llmrt import link, topology, wire
 from llmrt.cache.pages import PAGE_SIZE
 from llmrt.engine.lanes import Lanes
 from llmrt.engine.loop import MAX_FAILED_STEPS, EngineError, EngineLoop
+from llmrt.engine.steps import StepThread
 from llmrt.process.signals import Signals
 from llmrt.scheduler.plan import ExecutorInfo, StepPlan
 from llmrt.scheduler.scheduler import Scheduler
@@ -26,10 +28,24 @@ WINDOW = 1 << 14
 PATIENCE = 30.0
 
 
+class HeldRanks(FaultyRanks):
+    """Ranks whose steps last until ``held`` is set; ``stepping`` says that one has begun."""
+
+    def __init__(self, info: ExecutorInfo, gate: str | None) -> None:
+        super().__init__(info, gate)
+        self.held, self.stepping = threading.Event(), threading.Event()
+        self.held.set()
+
+    def launch(self, plan: StepPlan) -> None:
+        self.stepping.set()
+        assert self.held.wait(PATIENCE)
+        super().launch(plan)
+
+
 class Rig:
     """A loop on a thread of its own, with an entry, a detokenizer and a supervisor that the test drives."""
 
-    def __init__(self, table: topology.Topology) -> None:
+    def __init__(self, table: topology.Topology, deadline: float = 60.0) -> None:
         self.detokenizer = link.Inbox(table.detokenizer[0].tokens)
         self.supervisor = link.Inbox(table.control)
         self.entry = link.Outbox(table.scheduler.requests, link.Identity("entry"))
@@ -38,8 +54,9 @@ class Rig:
         outbox = link.Outbox(table.detokenizer[0].tokens, identity, link.LinkOptions(window=WINDOW))
         control = link.Outbox(table.control, identity)
         self.scheduler = Scheduler(INFO)
-        self.ranks = FaultyRanks(INFO, None)
-        self.loop = EngineLoop(self.scheduler, self.ranks, requests, Lanes([outbox]), control)
+        self.ranks = HeldRanks(INFO, None)
+        self.step_thread = StepThread(self.ranks)
+        self.loop = EngineLoop(self.scheduler, self.step_thread, requests, Lanes([outbox]), control, deadline)
         self.links = [self.detokenizer, self.supervisor, self.entry, requests, outbox, control]
         self.reads = True
         self.replies: list[wire.Reply] = []
@@ -65,17 +82,24 @@ class Rig:
         return request
 
     def steps(self) -> int:
-        """Steps that the scheduler has counted, by the answer to a call."""
+        """Steps that the scheduler has counted."""
+        return int(self.stats()["steps_total"])
+
+    def stats(self) -> dict[str, float]:
+        """The scheduler's counts, by the answer to a call."""
         self.replies.clear()
         self.entry.send(wire.Call(1, "stats", "{}"))
         self.until(lambda: self.replies)
-        return json.loads(self.replies[0].value)["steps_total"]
+        stats: dict[str, float] = json.loads(self.replies[0].value)
+        return stats
 
     def close(self) -> None:
         # Harmless where the loop has ended already: the handlers are still ours.
         os.kill(os.getpid(), signal.SIGTERM)
+        self.ranks.held.set()
         self._thread.shutdown()
         self._signals.close()
+        self.step_thread.close()
         for each in self.links:
             each.close("the test ends")
 
@@ -105,9 +129,9 @@ class Rig:
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     with topology.RuntimeDirectory() as directory:
-        rig = Rig(topology.build(directory.path))
+        rig = Rig(topology.build(directory.path), getattr(request, "param", 60.0))
         yield rig
         rig.close()
 
@@ -184,3 +208,34 @@ def test_a_detokenizer_that_does_not_read_holds_up_the_steps_and_loses_nothing(r
     assert rig.outcomes == {1: wire.Outcome(wire.LENGTH)}
     assert rig.tokens[1] == answer(request, set(), INFO.vocab_size, INFO.max_model_len)
     assert not running.done()
+
+
+def test_who_leaves_during_a_step_is_gone_before_its_end(rig: Rig) -> None:
+    running = rig.start()
+    rig.ranks.held.clear()
+    rig.submit(1, [3, 4], max_tokens=50)
+    assert rig.ranks.stepping.wait(PATIENCE)
+    # The one slot is taken.
+    rig.submit(2, [5, 6], max_tokens=50)
+    third = rig.submit(3, [7, 8], max_tokens=5)
+    assert (rig.stats()["num_requests_running"], rig.stats()["num_requests_waiting"]) == (1, 2)
+    rig.entry.send(wire.Abort([1, 2]))
+    now = rig.stats()
+    assert (now["num_requests_running"], now["num_requests_waiting"]) == (0, 1)
+    assert now["kv_cache_usage_perc"] == 0
+    rig.ranks.held.set()
+    rig.until(lambda: len(rig.outcomes) == 3)
+    assert [rig.outcomes[id].reason for id in (1, 2, 3)] == [wire.ABORT, wire.ABORT, wire.LENGTH]
+    assert rig.tokens == {1: [], 2: [], 3: answer(third, set(), INFO.vocab_size, INFO.max_model_len)}
+    rig.scheduler.verify()
+    assert not running.done()
+
+
+@pytest.mark.parametrize("rig", [0.2], indirect=True)
+def test_a_step_that_hangs_ends_the_engine(rig: Rig) -> None:
+    running = rig.start()
+    rig.ranks.held.clear()
+    rig.submit(1, [3, 4])
+    rig.until(running.done)
+    with pytest.raises(EngineError, match=r"longer than 0\.2 s \(--step-deadline\)"):
+        running.result()

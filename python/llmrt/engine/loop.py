@@ -1,4 +1,7 @@
-"""The loop of the scheduler process: messages in, one step, one frame out. It sleeps when there is nothing to do."""
+"""The loop of the scheduler process: messages in, one step, one frame out. It sleeps when there is nothing to do.
+
+While a step is computed requests, aborts and calls are heard: who leaves during a long prefill is gone at once.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ import zmq
 from llmrt import link, wire
 from llmrt.engine import calls
 from llmrt.engine.lanes import Lanes
+from llmrt.engine.steps import StepThread
 from llmrt.process.signals import Signals
-from llmrt.scheduler.plan import Executor
+from llmrt.scheduler.plan import StepPlan, StepResult
 from llmrt.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -36,7 +40,7 @@ class EngineError(Exception):
 
 
 class EngineLoop:
-    """Wires the links to scheduler and executor.
+    """Wires the links to scheduler and executor, whose steps must end within ``step_deadline`` seconds.
 
     ``requests`` takes Submit, Abort and Call from entries and Ended from detokenizers; ``tokens`` leads to the
     detokenizers, ``control`` to the supervisor. Without one of the detokenizers nothing is scheduled: its requests
@@ -46,17 +50,23 @@ class EngineLoop:
     def __init__(
         self,
         scheduler: Scheduler,
-        executor: Executor,
+        steps: StepThread,
         requests: link.Inbox,
         tokens: Lanes,
         control: link.Outbox,
+        step_deadline: float,
     ) -> None:
         self.scheduler = scheduler
-        self.executor = executor
+        self.steps = steps
         self.requests = requests
         self.tokens = tokens
         self.control = control
+        self._step_deadline = step_deadline
         self._links = (requests, *tokens.outboxes, control)
+        self._during_steps = zmq.Poller()
+        for each in (requests, control):
+            each.register(self._during_steps)
+        self._during_steps.register(steps.fileno(), zmq.POLLIN)
         self._owners: dict[int, int] = {}
         self._failed_steps = 0
         self._verified = time.monotonic()
@@ -78,6 +88,12 @@ class EngineLoop:
     # Messages
 
     def _drain(self) -> None:
+        self._hear()
+        for lane, reason in self.tokens.receive():
+            self._detokenizer_lost(lane, reason)
+
+    def _hear(self) -> None:
+        """Takes what entries, detokenizers and the supervisor ask for. Sends no frame."""
         for event in self.requests.receive():
             if isinstance(event, link.Received):
                 self._message(event.peer, event.message)
@@ -85,8 +101,6 @@ class EngineLoop:
                 log.debug("%s %d has joined", event.hello.role, event.hello.index)
             else:
                 self._left(event)
-        for lane, reason in self.tokens.receive():
-            self._detokenizer_lost(lane, reason)
         for order in self.control.receive():
             if isinstance(order, link.Received) and isinstance(order.message, wire.Call):
                 self._reply(order.message, self.control.send)
@@ -145,6 +159,8 @@ class EngineLoop:
     def _step(self) -> None:
         try:
             frame = self._compute()
+        except EngineError:
+            raise
         except Exception:
             log.exception("a step failed; the requests in it end with an error")
             frame = self._recover()
@@ -155,10 +171,20 @@ class EngineLoop:
         plan = self.scheduler.schedule()
         if plan is None:
             return self.scheduler.take_frame()
-        self.executor.launch(plan)
-        frame = self.scheduler.update(self.executor.collect())
+        frame = self.scheduler.update(self._computed(plan))
         self._failed_steps = 0
         return frame
+
+    def _computed(self, plan: StepPlan) -> StepResult:
+        """Has a step computed, and listens meanwhile."""
+        end = time.monotonic() + self._step_deadline
+        step = self.steps.start(plan)
+        while not step.done():
+            if (left := end - time.monotonic()) <= 0:
+                raise EngineError(f"a step takes longer than {self._step_deadline:g} s (--step-deadline)")
+            link.poll(self._during_steps, (self.requests, self.control), left)
+            self._hear()
+        return self.steps.take(step)
 
     def _recover(self) -> wire.TokenFrame | None:
         self._failed_steps += 1
@@ -167,7 +193,7 @@ class EngineLoop:
         try:
             ended = self.scheduler.fail(STEP_FAILED)
             self.scheduler.verify()
-            sane = self.executor.recover()
+            sane = self.steps.recover()
         except Exception as error:
             raise EngineError(f"the engine cannot go on after a failed step: {error}") from error
         if not sane:

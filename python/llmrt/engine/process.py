@@ -15,6 +15,7 @@ from llmrt.engine import farewell
 from llmrt.engine.config import EngineConfig
 from llmrt.engine.lanes import Lanes
 from llmrt.engine.loop import EngineError, EngineLoop
+from llmrt.engine.steps import StepThread
 from llmrt.model_config import ModelError
 from llmrt.process.child import die_with_parent, read_configuration
 from llmrt.process.signals import Signals
@@ -49,8 +50,8 @@ def serve(config: EngineConfig) -> int:
     # Bound before the model is loaded, so that whoever connects meanwhile waits in its queue instead of retrying.
     requests = link.Inbox(config.topology.scheduler.requests, options=options)
     source = model_source.resolve(config.model)
-    executor = _executor(config, source)
-    info = executor.load()
+    steps = StepThread(_executor(config, source))
+    info = steps.load()
     scheduler = Scheduler(
         info,
         source.eos_token_ids,
@@ -71,7 +72,7 @@ def serve(config: EngineConfig) -> int:
     signals = Signals()
     reason = "the scheduler failed; its log says how"
     try:
-        EngineLoop(scheduler, executor, requests, tokens, control).run(signals)
+        EngineLoop(scheduler, steps, requests, tokens, control, config.step_deadline).run(signals)
         reason = "the server ends"
         return 0
     except EngineError as error:
@@ -83,7 +84,7 @@ def serve(config: EngineConfig) -> int:
         for each in (requests, control):
             each.close(reason)
         signals.close_at_the_end()
-        executor.close()
+        steps.close()
 
 
 def _executor(config: EngineConfig, source: model_source.ModelSource) -> Executor:
