@@ -18,6 +18,27 @@ GOAWAY = 7
 """Type of the frame (RFC 9113, section 6.8)."""
 
 
+class Farewells:
+    """Takes GOAWAY out of what is received: ``h2`` would take it for the end of streams that go on."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.last_stream: int | None = None
+        """The last stream that the server answers, if it has sent GOAWAY."""
+
+    def without(self, data: bytes) -> bytes:
+        """The whole frames that ``data`` completes, but for GOAWAY."""
+        self._rest += data
+        passed = b""
+        while len(self._rest) >= 9 and len(self._rest) >= (size := 9 + int.from_bytes(self._rest[:3], "big")):
+            frame, self._rest = self._rest[:size], self._rest[size:]
+            if frame[3] == GOAWAY:
+                self.last_stream = int.from_bytes(frame[9:13], "big") & 0x7FFF_FFFF
+            else:
+                passed += frame
+        return passed
+
+
 class H2Client:
     """One connection with prior knowledge; requests are streams that can be read, and reset, apart."""
 
@@ -26,12 +47,10 @@ class H2Client:
         self.socket = CELL.connect(host, port, "h2", timeout=timeout)
         self.connection = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self.connection.initiate_connection()
-        self._received = b""
+        self._farewells = Farewells()
         self.bodies: dict[int, bytes] = {}
         self.status: dict[int, int] = {}
         self.headers: dict[int, dict[str, str]] = {}
-        self.said_goodbye = False
-        """Whether the server has sent GOAWAY."""
         self.ended: set[int] = set()
         self._flush()
 
@@ -40,6 +59,11 @@ class H2Client:
 
     def __exit__(self, *_: object) -> None:
         self.socket.close()
+
+    @property
+    def said_goodbye(self) -> bool:
+        """Whether the server has sent GOAWAY."""
+        return self._farewells.last_stream is not None
 
     def post(self, path: str, body: dict[str, Any], *fields: tuple[str, str]) -> int:
         """Sends a JSON request with further header ``fields``; returns its stream."""
@@ -69,7 +93,7 @@ class H2Client:
             data = self.socket.recv(65536)
             if not data:
                 raise AssertionError("the server closed the connection")
-            for event in self.connection.receive_data(self._without_goodbye(data)):
+            for event in self.connection.receive_data(self._farewells.without(data)):
                 self._take(event)
             self._flush()
 
@@ -84,20 +108,6 @@ class H2Client:
         self.connection.send_headers(stream, [*headers, *fields])
         self.bodies[stream] = b""
         return stream
-
-    def _without_goodbye(self, data: bytes) -> bytes:
-        """Takes GOAWAY out of what was received: ``h2`` would take it for the end of streams that go on."""
-        self._received += data
-        passed = b""
-        while len(self._received) >= 9 and len(self._received) >= (
-            size := 9 + int.from_bytes(self._received[:3], "big")
-        ):
-            frame, self._received = self._received[:size], self._received[size:]
-            if frame[3] == GOAWAY:
-                self.said_goodbye = True
-            else:
-                passed += frame
-        return passed
 
     def _take(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.ResponseReceived):
