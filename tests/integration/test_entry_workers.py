@@ -78,7 +78,8 @@ class Stream:
         assert self.response.status_code == 200
         self.lines = (line.removeprefix("data: ") for line in self.response.iter_lines() if line.startswith("data: "))
         first = json.loads(next(self.lines))
-        self.worker = wire.worker_of(int(first["id"][-16:], 16))
+        id = int(first["id"][-16:], 16)
+        self.worker, self.detokenizer = wire.worker_of(id), id % 2
         self.text = first["choices"][0]["text"]
 
     def rest(self) -> list[dict[str, Any]]:
@@ -169,6 +170,25 @@ def test_any_worker_tells_the_sums_and_each_workers_counts(server: Server) -> No
             "llmrt_generation_tokens_total", "llmrt_time_to_first_token_seconds_count")}  # fmt: skip
         assert list(sums.values()) == [7 * len(streams), len(streams)]
         assert total(after, "llmrt_num_requests_running") == 0
+
+
+@needs_proc
+def test_a_killed_detokenizer_takes_no_answer_of_the_other_with_it(own: Callable[..., Server]) -> None:
+    server = own()
+    with contextlib.ExitStack() as stack:
+        streams: list[Stream] = []
+        while {stream.detokenizer for stream in streams} != {0, 1} or len(streams) < 8:
+            streams.append(Stream(server, stack, len(streams) % 2 == 1, max_tokens=400))
+        os.kill(the_facts(server).processes["detokenizer[1]"], signal.SIGKILL)
+        for stream in streams:
+            end = stream.rest()[-1]
+            assert ("error" in end) == (stream.detokenizer == 1), end
+            # The last token may end inside a character.
+            assert (TEXT * 400).startswith(stream.text.rstrip("\N{REPLACEMENT CHARACTER}"))
+            assert "error" in end or end["choices"][0]["finish_reason"] == "length"
+        wait_for(lambda: server.get("/ready").status_code == 200, "another detokenizer to be up")
+        assert Stream(server, stack, True, max_tokens=3).rest()[-1]["choices"][0]["finish_reason"] == "length"
+    assert server.wait_idle()["llmrt_kv_cache_usage_perc"] == 0
 
 
 @needs_proc

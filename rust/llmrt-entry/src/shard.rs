@@ -283,7 +283,7 @@ impl Shard {
                 Event::Left { reason, peer } => {
                     if let Some(index) = detokenizers.remove(&peer) {
                         self.core.detokenizer_left(index, &reason);
-                        self.core_lost(&reason);
+                        self.detokenizer_lost(index as usize, &reason);
                     }
                 }
             }
@@ -388,6 +388,15 @@ impl Shard {
         tracing::warn!(reason, open, "the core is lost");
         let error = ApiError::unavailable("The model's process ended; the answer is incomplete.");
         self.router.fail_all(&error);
+    }
+
+    /// Ends the requests whose text a detokenizer made; those of others go on when its successor is there.
+    fn detokenizer_lost(&self, index: usize, reason: &str) {
+        tracing::warn!(index, reason, "a detokenizer is lost");
+        let error = ApiError::unavailable("The text of this answer got lost with its process.");
+        let detokenizers = self.config.detokenizers;
+        self.router
+            .fail(&error, |id| id.detokenizer(detokenizers) == index);
     }
 
     /// Lets open requests end, for `timeout`; then ends them.

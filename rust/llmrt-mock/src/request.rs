@@ -105,7 +105,7 @@ pub(crate) fn accept(
     let prompt_tokens = prompt.len() as u32;
     let row = Row {
         id: request.id,
-        lane: (request.id.0 % limits.detokenizers as u64) as usize,
+        lane: request.id.detokenizer(limits.detokenizers),
         generated: 0,
         max_tokens: sampling
             .max_tokens

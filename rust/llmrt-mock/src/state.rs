@@ -295,7 +295,7 @@ impl State {
     }
 
     fn refuse(&mut self, request: Request, owner: PeerId, status: u16, message: String) {
-        let lane = (request.id.0 % self.limits.detokenizers as u64) as usize;
+        let lane = request.id.detokenizer(self.limits.detokenizers);
         self.frames[lane].opened.push(Opened {
             id: request.id,
             prompt_tail: Vec::new().into(),

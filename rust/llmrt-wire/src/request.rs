@@ -39,6 +39,11 @@ impl RequestId {
         (self.0 >> Self::SEQUENCE_BITS) as u8
     }
 
+    /// Detokenizer, of so many, that makes its text. The Python scheduler counts in the same way.
+    pub const fn detokenizer(self, detokenizers: usize) -> usize {
+        (self.0 % detokenizers as u64) as usize
+    }
+
     /// Number within the shard.
     pub const fn sequence(self) -> u64 {
         self.0 & ((1 << Self::SEQUENCE_BITS) - 1)

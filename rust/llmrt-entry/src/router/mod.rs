@@ -337,8 +337,15 @@ impl Router {
 
     /// Ends every open request with `error`: the core is gone, or the worker has waited long enough.
     pub fn fail_all(&self, error: &ApiError) {
+        self.fail(error, |_| true);
+    }
+
+    /// Ends the open requests that are `lost`, with `error`.
+    pub fn fail(&self, error: &ApiError, lost: impl Fn(RequestId) -> bool) {
         let now = Instant::now();
-        let ids: Vec<RequestId> = self.open.borrow().keys().copied().collect();
+        let open = self.open.borrow();
+        let ids: Vec<RequestId> = open.keys().copied().filter(|id| lost(*id)).collect();
+        drop(open);
         for &id in &ids {
             self.end(id, End::Failed(error.clone()), now);
         }

@@ -168,6 +168,44 @@ fn a_dead_core_ends_streams_with_an_error_and_a_new_one_takes_over() {
     }
 }
 
+#[test]
+fn a_dead_detokenizer_ends_its_own_requests_alone() {
+    for version in BOTH {
+        on_one_thread(async {
+            let mut rig = Rig::with(|config| config["detokenizers"] = 2.into()).await;
+            let mut answers = Vec::new();
+            for prompt in [1, 2] {
+                let mut client = Client::new(rig.address, version).await;
+                let mut answer = client.post(COMPLETIONS, &streamed(prompt)).await;
+                let id = rig.core.request().await.id;
+                rig.core.step(&[token(id, "a")]);
+                assert_eq!(answer.text().await, "a");
+                answers.push((id, client, answer));
+            }
+            // Ids follow each other, so each detokenizer has one.
+            answers.sort_by_key(|(id, ..)| id.detokenizer(2));
+            let (lost, mut client, mut answer) = answers.pop().unwrap();
+            assert_eq!(lost.detokenizer(2), 1);
+            rig.core.end_detokenizer(1);
+            let events = answer.events().await;
+            assert!(events[0].contains(r#""error":{"#), "{events:?}");
+            assert_eq!(events[1..], ["[DONE]"]);
+            assert_eq!(rig.core.aborted().await, [lost]);
+            assert_eq!(client.get("/health").await.status, 503);
+            let refused = client.post(COMPLETIONS, &streamed(3)).await;
+            assert_eq!(refused.status, 503);
+            rig.core.replace_detokenizer(&rig.network, 1);
+            until(|| rig.shard.check_open().is_ok()).await;
+            let (id, _client, mut answer) = answers.pop().unwrap();
+            rig.core
+                .step(&[token(id, "b"), end(id, FinishReason::Stop)]);
+            assert_eq!(answer.text().await, "b");
+            assert_eq!(answer.events().await[1..], ["[DONE]"]);
+            rig.idle().await;
+        });
+    }
+}
+
 /// The scheduler that the entry is connected to.
 fn present(rig: &Rig) -> u64 {
     match *rig.shard.core.watch_scheduler().borrow() {

@@ -124,7 +124,7 @@ impl Rig {
         change(&mut config);
         let config = EntryConfig::from_json(&config.to_string()).unwrap();
         let network = Network::default();
-        let core = Core::start(&network);
+        let core = Core::with_detokenizers(&network, config.detokenizers as u32);
         let results = MemoryInbox::bind(&network, "results", Welcome::new(), options()).unwrap();
         let identity = Identity::new("entry", 0);
         let outbox = Arc::new(MemoryOutbox::connect(
@@ -172,23 +172,21 @@ pub struct Core {
     messages: UnboundedReceiver<Message>,
     answers: UnboundedSender<Message>,
     scheduler: JoinHandle<()>,
-    results: MemoryOutbox,
+    detokenizers: Vec<MemoryOutbox>,
     step: u64,
 }
 
 impl Core {
     pub fn start(network: &Network) -> Self {
+        Self::with_detokenizers(network, 1)
+    }
+
+    pub fn with_detokenizers(network: &Network, detokenizers: u32) -> Self {
         let welcome = Welcome {
             credit: 1024,
             ..Welcome::new()
         };
         let inbox = MemoryInbox::bind(network, "requests", welcome, options()).unwrap();
-        let results = MemoryOutbox::connect(
-            network,
-            "results",
-            Identity::new("detokenizer", 0),
-            options(),
-        );
         let (arrived, messages) = unbounded_channel();
         let (answers, sent) = unbounded_channel();
         let scheduler = spawn_local(drive(inbox, arrived, sent));
@@ -196,7 +194,9 @@ impl Core {
             messages,
             answers,
             scheduler,
-            results,
+            detokenizers: (0..detokenizers)
+                .map(|index| detokenizer(network, index))
+                .collect(),
             step: 0,
         }
     }
@@ -289,12 +289,22 @@ impl Core {
                 });
             }
         }
-        self.results.send(&frame.into()).unwrap();
+        self.detokenizers[0].send(&frame.into()).unwrap();
     }
 
     /// Sends a frame as it is.
     pub fn frame(&mut self, frame: TextFrame) {
-        self.results.send(&frame.into()).unwrap();
+        self.detokenizers[0].send(&frame.into()).unwrap();
+    }
+
+    /// Ends a detokenizer.
+    pub fn end_detokenizer(&self, index: u32) {
+        self.detokenizers[index as usize].close("killed by the test");
+    }
+
+    /// Starts a successor of it.
+    pub fn replace_detokenizer(&mut self, network: &Network, index: u32) {
+        self.detokenizers[index as usize] = detokenizer(network, index);
     }
 
     /// The scheduler says that it ends.
@@ -302,6 +312,11 @@ impl Core {
         (self.answers, _) = unbounded_channel();
         (&mut self.scheduler).await.unwrap();
     }
+}
+
+fn detokenizer(network: &Network, index: u32) -> MemoryOutbox {
+    let identity = Identity::new("detokenizer", index);
+    MemoryOutbox::connect(network, "results", identity, options())
 }
 
 /// Keeps the scheduler's inbox going; closes it when nothing can be sent any more.
