@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from llmrt.cli import probe
+from llmrt.supervisor import facts
 from support.certificates import Authority, Format, Pair, rewrite_key
 from support.server import Server, wait_for
 
@@ -85,6 +87,30 @@ def test_every_worker_takes_the_new_pair(authority: Authority, pair: Pair) -> No
     server.process.send_signal(signal.SIGHUP)
     wait_for(lambda: server.log.count("certificates reloaded") == 2, "both workers")
     assert {shown(server, authority) for _ in range(12)} == {wanted}
+    assert server.stop() == 0, server.log
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks for processes by /proc")
+def test_a_worker_that_dies_over_bad_files_is_missed_until_they_are_good(authority: Authority, pair: Pair) -> None:
+    server = Server(*MOCK, "--entry-workers", "2", *pair.flags(), context=authority.context())
+    the_facts = next(each for each in facts.running() if each.pid == server.process.pid)
+    good = der(pair)
+    certificates = pair.certfile.read_text()
+    pair.certfile.write_text("nothing")
+    os.kill(the_facts.processes["entry[0]"], signal.SIGKILL)
+    ended = "entry[0] ended with exit code 1; another one takes its place"
+    wait_for(lambda: server.log.count(ended) >= 3, "its successors to fail")
+    assert "holds no certificate" in server.log
+    # The other worker keeps the old ones, and takes all connections.
+    assert {shown(server, authority) for _ in range(8)} == {good}
+    assert server.get("/ready").status_code == 200
+    pair.certfile.write_text(certificates)
+
+    def whole() -> bool:
+        hops = probe.probe(next(each for each in facts.running() if each.pid == server.process.pid), 5.0)
+        return all(hop.state in (probe.OK, probe.UNUSED) for hop in hops)
+
+    wait_for(whole, "both workers")
     assert server.stop() == 0, server.log
 
 
