@@ -92,6 +92,9 @@ async def over_http1(host: str, port: int, request: Request) -> End:
     """Makes the request on a connection of its own."""
     with socket.socket() as sock:
         sock.setblocking(False)
+        if request.manner is Manner.RESETS:
+            # Closing then sends RST, not FIN.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if request.manner.stops_reading:
             # Small packets and buffers: what is not read soon waits in the server.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -106,9 +109,6 @@ async def over_http1(host: str, port: int, request: Request) -> End:
         except (asyncio.IncompleteReadError, ConnectionError):
             return End.CUT if request.may_be_cut else End.LOST
         finally:
-            if request.manner is Manner.RESETS:
-                # Closing then sends RST, not FIN.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
