@@ -15,13 +15,13 @@ from llmrt.config import Config
 from llmrt.model_source import ModelSource
 from llmrt.supervisor import children, launch
 from llmrt.supervisor.children import Child
-from llmrt.supervisor.core import Member, Restarts
+from llmrt.supervisor.core import LONGEST_PAUSE, Member, Restarts
 from llmrt.supervisor.errors import StartError
 from llmrt.supervisor.scrape import Scrapes
 from llmrt.topology import Topology
 
 RESTARTS, WINDOW = 20, 60.0
-"""Workers that may be replaced within so many seconds; at one more the server ends."""
+"""Workers that may be replaced within so many seconds; at one more the server ends, unless another worker is up."""
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +108,9 @@ class EntryWorkers:
                 self._peers.pop(worker, None)
                 self._scrapes.ended(worker)
                 if (pause := self._restarts.pause(time.monotonic())) is None:
-                    return f"{fault}; {RESTARTS} workers were replaced in {WINDOW:g} s"
+                    if not self._one_is_up():
+                        return f"{fault}; {RESTARTS} workers were replaced in {WINDOW:g} s"
+                    pause = LONGEST_PAUSE
                 _log.error("%s; another one takes its place", fault)
                 member.rest(pause)
             try:
@@ -163,6 +165,9 @@ class EntryWorkers:
             # Who cannot be told notices the rest at its links.
             with contextlib.suppress(link.NotReady, link.Full):
                 self._control.send(peer, wire.Call(0, method, json.dumps(arguments)))
+
+    def _one_is_up(self) -> bool:
+        return any(each.joined and each.due is None and each.child.ended() is None for each in self.members)
 
     def _fault(self, member: Member) -> str | None:
         if member.due is not None:
