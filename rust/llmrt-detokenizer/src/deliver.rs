@@ -14,8 +14,8 @@ const LOST: &str = "the text of this answer could not be delivered";
 
 /// The entry workers' outboxes, and what they could not take.
 ///
-/// A frame that a worker does not take is not followed by later ones as if nothing had happened: the worker's open
-/// requests end with an error, which is kept for it.
+/// A frame that a worker does not take, and is not about to, is not followed by later ones as if nothing had happened:
+/// the worker's open requests end with an error, which is kept for it.
 pub struct Delivery {
     outboxes: Vec<Arc<dyn Outbox>>,
     owed: HashMap<u16, Owed>,
@@ -37,6 +37,7 @@ impl Delivery {
     /// Sends each frame to its worker. Returns the requests that ended because their worker could not be reached.
     pub fn send(&mut self, frames: Vec<(u16, TextFrame)>, state: &mut State) -> Vec<RequestId> {
         let mut lost = Vec::new();
+        let lost_text = failure(503, LOST);
         for (worker, frame) in frames {
             let frame = Message::from(frame);
             let passed = if self.settle(worker) {
@@ -44,8 +45,10 @@ impl Delivery {
             } else {
                 Err(SendError::NotReady)
             };
-            if let Err(error) = passed {
-                lost.extend(self.fail(worker, frame, error, state));
+            match passed {
+                Ok(()) => {}
+                Err(_) if self.is_about_to_take(worker) => self.owe(worker).push(frame, &lost_text),
+                Err(error) => lost.extend(self.fail(worker, frame, error, state)),
             }
         }
         lost
@@ -74,6 +77,18 @@ impl Delivery {
         settled
     }
 
+    /// Whether a worker is there and its answer to the greeting on its way. It takes requests since it was greeted: the
+    /// first frames for them may be earlier than that answer.
+    fn is_about_to_take(&self, worker: u16) -> bool {
+        let outbox = self.outboxes.get(usize::from(worker));
+        outbox.is_some_and(|outbox| outbox.is_greeting())
+            && self.owed.get(&worker).is_none_or(Owed::has_room)
+    }
+
+    fn owe(&mut self, worker: u16) -> &mut Owed {
+        self.owed.entry(worker).or_insert_with(Owed::new)
+    }
+
     fn pass(&self, worker: u16, frame: &Message) -> Result<(), SendError> {
         let outbox = self
             .outboxes
@@ -92,7 +107,7 @@ impl Delivery {
         let (farewell, ended) = state.fail_worker(worker, 503, LOST);
         tracing::warn!(worker, %error, requests = ended.ids.len(), "entry worker not reached; its requests end");
         if usize::from(worker) < self.outboxes.len() {
-            let owed = self.owed.entry(worker).or_insert_with(Owed::new);
+            let owed = self.owe(worker);
             let lost = failure(503, LOST);
             owed.push(frame, &lost);
             if let Some(farewell) = farewell {

@@ -34,6 +34,11 @@ impl Owed {
         self.since.elapsed() >= KEEP
     }
 
+    /// Whether one more frame fits with its text.
+    pub fn has_room(&self) -> bool {
+        self.frames.len() < MAX_FRAMES
+    }
+
     /// Keeps a frame. Above the bound the oldest gives up its text, but no request's end: a row that ends its request
     /// ends it with `lost` instead if text, token ids or log probabilities go with it.
     pub fn push(&mut self, frame: Message, lost: &Outcome) {
@@ -136,6 +141,10 @@ mod tests {
 
         fn state(&self) -> watch::Receiver<PeerState> {
             watch::channel(PeerState::Connecting).1
+        }
+
+        fn is_greeting(&self) -> bool {
+            false
         }
 
         fn incoming(&self) -> Option<mpsc::Receiver<Message>> {

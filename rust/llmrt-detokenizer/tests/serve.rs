@@ -281,6 +281,37 @@ async fn an_unreachable_worker_costs_only_its_own_requests() {
 }
 
 #[tokio::test]
+async fn a_worker_that_has_not_answered_yet_misses_nothing() {
+    let network = Network::default();
+    let mut zero = bind(&network, "entry 0");
+    // Connected to, but it does not read yet.
+    let mut one = bind(&network, "entry 1");
+    let stage = Stage::new(network.clone()).await;
+    joined(&mut zero).await;
+    let scheduler = stage.scheduler().await;
+    let (here, there) = (id(0, 1), id(1, 1));
+    let open = [here, there]
+        .into_iter()
+        .fold(Step::default(), |step, id| step.open(id, Output::default()));
+    let last = Step::default()
+        .row(there, &[HELLO])
+        .end(outcome(FinishReason::Stop));
+    for step in [open.row(here, &[HELLO]).row(there, &[HELLO]), last] {
+        scheduler
+            .send(&step.0.into())
+            .expect("the detokenizer is ready");
+    }
+    assert_eq!(text(&mut zero).await.text, "hello ");
+    joined(&mut one).await;
+    let (first, second) = (text(&mut one).await, text(&mut one).await);
+    assert_eq!(
+        (first.text, second.text),
+        ("hello ".into(), "hello ".into())
+    );
+    assert_eq!(second.finished[0].outcome.reason, FinishReason::Stop);
+}
+
+#[tokio::test]
 async fn steady_traffic_does_not_put_off_what_is_owed() {
     let network = Network::default();
     let mut zero = bind(&network, "entry 0");

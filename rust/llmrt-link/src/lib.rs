@@ -83,6 +83,10 @@ pub trait Outbox: Send + Sync {
     /// The peer's state, now and as it changes.
     fn state(&self) -> watch::Receiver<PeerState>;
 
+    /// Whether a connection stands whose peer has not answered the greeting yet. The peer itself may count us as joined
+    /// already.
+    fn is_greeting(&self) -> bool;
+
     /// Messages that the peer sends back (calls and replies). The first call takes the receiver; without a
     /// taker they are dropped.
     fn incoming(&self) -> Option<mpsc::Receiver<Message>>;

@@ -203,6 +203,12 @@ impl Sender {
         self.lane().ready
     }
 
+    /// Whether the peer of the current connection has yet to answer.
+    pub(crate) fn is_greeting(&self) -> bool {
+        let lane = self.lane();
+        lane.pipe.is_some() && !lane.ready
+    }
+
     /// Asks the peer for a sign of life; false when the connection is lost.
     pub(crate) fn beat(&self) -> bool {
         self.beat_on(&mut self.lane())

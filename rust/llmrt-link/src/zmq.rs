@@ -64,6 +64,10 @@ impl Outbox for ZmqOutbox {
         self.sender.state()
     }
 
+    fn is_greeting(&self) -> bool {
+        self.sender.is_greeting()
+    }
+
     fn incoming(&self) -> Option<mpsc::Receiver<Message>> {
         self.sender.incoming()
     }

@@ -37,6 +37,10 @@ impl Outbox for Sent {
         watch::channel(PeerState::Connecting).1
     }
 
+    fn is_greeting(&self) -> bool {
+        false
+    }
+
     fn incoming(&self) -> Option<mpsc::Receiver<Message>> {
         None
     }
