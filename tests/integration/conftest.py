@@ -14,9 +14,26 @@ MODEL = "SmolLM2-135M-Instruct"
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server(shared_server: Server) -> Server:
     """One server with the default model for every test that needs nothing special."""
+    return shared_server
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[Server]:
+    """The same by a name that no file gives to another one."""
     with_server = Server("--kv-cache-memory", "1")
+    yield with_server
+    assert with_server.stop() == 0, with_server.log
+
+
+@pytest.fixture(scope="session")
+def clear_server(shared_server: Server) -> Iterator[Server]:
+    """One in clear text, for programs of ours that speak no TLS."""
+    if not CELL.secure:
+        yield shared_server
+        return
+    with_server = Server("--kv-cache-memory", "1", clear=True)
     yield with_server
     assert with_server.stop() == 0, with_server.log
 

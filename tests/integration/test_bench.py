@@ -32,6 +32,11 @@ class Run:
 
 
 @pytest.fixture
+def server(clear_server: Server) -> Server:
+    return clear_server
+
+
+@pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     return lambda url, *flags: Run(url, tmp_path, capsys, *flags)
 

@@ -53,6 +53,11 @@ def api_answer(server: Server, messages: list[dict[str, str]]) -> str:
 GREEDY = ("--temperature", "0", "--max-tokens", "12")
 
 
+@pytest.fixture
+def server(clear_server: Server) -> Server:
+    return clear_server
+
+
 def test_a_pipe_gets_the_answer_and_nothing_else(server: Server) -> None:
     done = piped("--url", server.url, *GREEDY, "--system", "Be brief.")
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
