@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import msgspec
 import pytest
 import zmq
 
@@ -43,28 +44,30 @@ class HeldRanks(FaultyRanks):
 
 
 class Rig:
-    """A loop on a thread of its own, with an entry, a detokenizer and a supervisor that the test drives."""
+    """A loop on a thread of its own, with an entry, detokenizers and a supervisor that the test drives."""
 
     def __init__(self, table: topology.Topology, deadline: float = 60.0) -> None:
-        self.detokenizer = link.Inbox(table.detokenizer[0].tokens)
+        self.detokenizers = [link.Inbox(each.tokens) for each in table.detokenizer]
         self.supervisor = link.Inbox(table.control)
         self.entry = link.Outbox(table.scheduler.requests, link.Identity("entry"))
         requests = link.Inbox(table.scheduler.requests, link.Welcome(100))
         identity = link.Identity("scheduler")
-        outbox = link.Outbox(table.detokenizer[0].tokens, identity, link.LinkOptions(window=WINDOW))
+        window = link.LinkOptions(window=WINDOW)
+        lanes = Lanes([link.Outbox(each.tokens, identity, window) for each in table.detokenizer])
         control = link.Outbox(table.control, identity)
-        self.scheduler = Scheduler(INFO)
-        self.ranks = HeldRanks(INFO, None)
+        info = msgspec.structs.replace(INFO, num_slots=len(self.detokenizers))
+        self.scheduler = Scheduler(info)
+        self.ranks = HeldRanks(info, None)
         self.step_thread = StepThread(self.ranks)
-        self.loop = EngineLoop(self.scheduler, self.step_thread, requests, Lanes([outbox]), control, deadline)
-        self.links = [self.detokenizer, self.supervisor, self.entry, requests, outbox, control]
+        self.loop = EngineLoop(self.scheduler, self.step_thread, requests, lanes, control, deadline)
+        self.links = [*self.detokenizers, self.supervisor, self.entry, requests, *lanes.outboxes, control]
         self.reads = True
         self.replies: list[wire.Reply] = []
         self.tokens: dict[int, list[int]] = {}
         self.outcomes: dict[int, wire.Outcome] = {}
         self._signals = Signals()
         self._thread = ThreadPoolExecutor(1)
-        self._until(self.links, lambda: outbox.ready and self.entry.ready)
+        self._until(self.links, lambda: lanes.ready and self.entry.ready)
 
     def start(self) -> Future[None]:
         """Runs the loop until the test ends; the future has its error."""
@@ -72,7 +75,12 @@ class Rig:
 
     def until(self, condition: Callable[[], object]) -> None:
         """Serves the peers' links until ``condition`` holds."""
-        self._until([self.supervisor, self.entry, self.detokenizer], condition)
+        self._until([self.supervisor, self.entry, *self.detokenizers], condition)
+
+    def replace_detokenizer(self, lane: int) -> None:
+        """Starts a successor of one that was closed."""
+        self.detokenizers[lane] = link.Inbox(self.detokenizers[lane].endpoint)
+        self.links.append(self.detokenizers[lane])
 
     def submit(self, id: int, prompt: list[int], max_tokens: int = 4) -> wire.Request:
         sampling = wire.Sampling(max_tokens=max_tokens, seed=id, ignore_eos=True)
@@ -107,7 +115,7 @@ class Rig:
         end = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < end, "the condition did not come true"
-            served = [each for each in links if self.reads or each is not self.detokenizer]
+            served = [each for each in links if self.reads or each not in self.detokenizers]
             poller = zmq.Poller()
             for each in served:
                 each.register(poller)
@@ -131,7 +139,8 @@ class Rig:
 @pytest.fixture
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     with topology.RuntimeDirectory() as directory:
-        rig = Rig(topology.build(directory.path), getattr(request, "param", 60.0))
+        told = {"detokenizers": 1, "deadline": 60.0, **getattr(request, "param", {})}
+        rig = Rig(topology.build(directory.path, 1, told["detokenizers"]), told["deadline"])
         yield rig
         rig.close()
 
@@ -177,12 +186,10 @@ def test_what_was_lost_with_a_detokenizer_is_told_by_its_successor(rig: Rig) -> 
     running = rig.start()
     rig.submit(1, [3, 4], max_tokens=10_000)
     rig.until(lambda: rig.tokens[1])
-    endpoint = rig.detokenizer.endpoint
-    rig.detokenizer.close("gone")
+    rig.detokenizers[0].close("gone")
     # This one was never told of to the dead one.
     rig.submit(2, [5, 6], max_tokens=10_000)
-    rig.detokenizer = link.Inbox(endpoint)
-    rig.links.append(rig.detokenizer)
+    rig.replace_detokenizer(0)
     rig.until(lambda: 1 in rig.outcomes)
     assert (rig.outcomes[1].reason, rig.outcomes[1].status) == (wire.ERROR, 503)
     rig.submit(3, [7, 8], max_tokens=2)
@@ -192,6 +199,22 @@ def test_what_was_lost_with_a_detokenizer_is_told_by_its_successor(rig: Rig) -> 
     rig.entry.send(wire.Abort([2]))
     rig.until(lambda: 2 in rig.outcomes)
     assert not running.done()
+
+
+@pytest.mark.parametrize("rig", [{"detokenizers": 2}], indirect=True)
+def test_what_the_other_detokenizers_have_goes_on_when_one_is_lost(rig: Rig) -> None:
+    running = rig.start()
+    rig.submit(1, [3, 4], max_tokens=3000)
+    kept = rig.submit(2, [5, 6], max_tokens=3000)
+    rig.until(lambda: rig.tokens[1] and rig.tokens[2])
+    assert not rig.outcomes
+    rig.detokenizers[1].close("gone")
+    rig.replace_detokenizer(1)
+    rig.until(lambda: {1, 2} == rig.outcomes.keys())
+    assert (rig.outcomes[1].reason, rig.outcomes[1].status) == (wire.ERROR, 503)
+    assert rig.outcomes[2] == wire.Outcome(wire.LENGTH)
+    assert rig.tokens[2] == answer(kept, set(), INFO.vocab_size, INFO.max_model_len)
+    assert len(rig.tokens[1]) < 3000 and not running.done()
 
 
 def test_a_detokenizer_that_does_not_read_holds_up_the_steps_and_loses_nothing(rig: Rig) -> None:
@@ -231,7 +254,7 @@ def test_who_leaves_during_a_step_is_gone_before_its_end(rig: Rig) -> None:
     assert not running.done()
 
 
-@pytest.mark.parametrize("rig", [0.2], indirect=True)
+@pytest.mark.parametrize("rig", [{"deadline": 0.2}], indirect=True)
 def test_a_step_that_hangs_ends_the_engine(rig: Rig) -> None:
     running = rig.start()
     rig.ranks.held.clear()
