@@ -6,6 +6,8 @@ import enum
 import json
 from typing import Any
 
+from llmrt import wire
+
 
 class Broken(AssertionError):
     """An answer that no client may see."""
@@ -36,6 +38,8 @@ class Stream:
         self.events = 0
         self.failed = False
         self.done = False
+        self.worker: int | None = None
+        """The entry worker that answers, once it is known."""
 
     def feed(self, data: bytes) -> None:
         *events, self._rest = (self._rest + data).split(b"\n\n")
@@ -58,6 +62,7 @@ class Stream:
             self.failed = True
             self._open.clear()
             return
+        self.worker = wire.worker_of(int(chunk["id"][-16:], 16))
         (choice,) = chunk["choices"]
         if choice["index"] not in self._open:
             raise Broken(f"behind the end: {event[:200]!r}")

@@ -47,6 +47,8 @@ class Request:
     turn: int
     pause: float
     """Seconds in which it reads nothing; 0 when they are over."""
+    worker: int | None = None
+    """The entry worker that answers, once it is known."""
 
     @classmethod
     def drawn(cls, dice: random.Random, step: float, stall_timeout: float) -> Request:
@@ -75,6 +77,7 @@ class Request:
 
     async def leaves(self, stream: Stream) -> bool:
         """Whether the client leaves now; one that stops reading does so for a while, and then reads the rest."""
+        self.worker = stream.worker
         if stream.events < self.turn or stream.done:
             return False
         if self.manner.stops_reading and self.pause:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Awaitable
 
@@ -31,6 +32,8 @@ class Crowd:
         self.step = step
         self.stall_timeout = stall_timeout
         self.ends: Counter[tuple[str, Manner, End]] = Counter()
+        self.lost: list[tuple[float, int]] = []
+        """When answers broke off, and the entry workers that gave them."""
         self.begun = 0
         self._over = False
 
@@ -75,5 +78,7 @@ class Crowd:
             except asyncio.TimeoutError:
                 raise Broken(f"{protocol}, {request}: no end in {limit:g} s") from None
             self.ends[protocol, request.manner, end] += 1
+            if end is End.LOST and request.worker is not None:
+                self.lost.append((time.monotonic(), request.worker))
             if end in (End.REFUSED, End.LOST):
                 await asyncio.sleep(self.dice.uniform(0.2, 1.0))

@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import signal
+import time
 from collections import Counter
 
 from chaos.state import processes
@@ -24,6 +25,8 @@ class Monkey:
         self.dice = dice
         self.deadline = deadline
         self.done: Counter[tuple[str, str]] = Counter()
+        self.deaths: list[tuple[float, str]] = []
+        """When it struck processes for good, by their names."""
         self._kinds = sorted({_kind(name) for name in processes(server)})
         self._next: list[tuple[str, str]] = []
 
@@ -33,10 +36,9 @@ class Monkey:
         every = {(deed, kind) for deed in ("kill", "stop", "pause") for kind in self._kinds if kind != SPARED}
         return every | {("pause", SPARED)}
 
-    @property
-    def killed_entries(self) -> int:
-        """Entry workers that died by it, those among them that were stopped for too long."""
-        return self.done["kill", "entry"] + self.done["stop", "entry"]
+    def killed(self, name: str, at: float, within: float) -> bool:
+        """Whether it struck a process for good at most so many seconds before ``at``."""
+        return any(struck == name and when <= at <= when + within for when, struck in self.deaths)
 
     async def rage(self, seconds: float) -> None:
         """Does harm for so long; nothing is left stopped that the server would not end by itself."""
@@ -52,7 +54,10 @@ class Monkey:
         deed, kind = self._next.pop()
         self.done[deed, kind] += 1
         now = processes(self.server)
-        pid = now[self.dice.choice(sorted(name for name in now if _kind(name) == kind))]
+        name = self.dice.choice(sorted(name for name in now if _kind(name) == kind))
+        pid = now[name]
+        if deed != "pause":
+            self.deaths.append((time.monotonic(), name))
         with contextlib.suppress(ProcessLookupError):
             if deed == "kill":
                 os.kill(pid, signal.SIGKILL)

@@ -33,7 +33,7 @@ SEED = int(os.environ.get("CHAOS_SEED", str(random.SystemRandom().randrange(1 <<
 STEP = max(0.05, STREAMS / 4000)
 """Seconds: a client in Python can read 4,000 tokens a second on a part of a processor."""
 DEADLINE = 3.0
-STALL = 2.5
+STALL = 2.0
 WARM_UP = MOST_TOKENS * STEP + 3.0
 LONGEST = SECONDS + WARM_UP + 4 * (PATIENCE + 2 * MOST_TOKENS * STEP)
 
@@ -77,8 +77,10 @@ def test_every_request_ends_once_and_nothing_is_left() -> None:
 
         assert monkey.deeds <= set(monkey.done) or SECONDS < 30
         assert crowd.begun == sum(crowd.ends.values())
-        # An entry worker takes its own connections along, and no others.
-        assert not crowd.count(End.LOST) or monkey.killed_entries, "nothing at the door died, but connections were lost"
+        # An entry worker takes its own answers along, and no others. A stopped one is found after the deadline, by a
+        # supervisor that may be stopped itself; and clients hear of it late where the machine is busy.
+        late = 2 * DEADLINE + 5
+        assert not [each for each in crowd.lost if not monkey.killed(f"entry[{each[1]}]", each[0], late)]
         assert after.pages == 0
         assert after.processes == before.processes and after.children == before.children
         assert after.files == before.files
@@ -86,6 +88,8 @@ def test_every_request_ends_once_and_nothing_is_left() -> None:
         assert sum(after.memory.values()) <= 1.1 * sum(before.memory.values())
 
         children = server.children()
+        # No server will be there to hang up on who stalls.
+        crowd.stall_timeout = 0.0
         asyncio.run(crowd.run(killed(server), 20))
         for child in children:
             wait_for(lambda child=child: probe.process_state(child) == "is gone", f"child {child} to be gone")
