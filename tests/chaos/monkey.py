@@ -1,4 +1,4 @@
-"""Kills and stops the processes of a server at random times."""
+"""Kills and stops the processes of a server at random times, and renews its entry workers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Monkey:
     def deeds(self) -> set[tuple[str, str]]:
         """All that it can do."""
         every = {(deed, kind) for deed in ("kill", "stop", "pause") for kind in self._kinds if kind != SPARED}
-        return every | {("pause", SPARED)}
+        return every | {("pause", SPARED)} | ({("drain", "entry")} if "entry" in self._kinds else set())
 
     def killed(self, name: str, at: float, within: float) -> bool:
         """Whether it struck a process for good at most so many seconds before ``at``."""
@@ -56,13 +56,10 @@ class Monkey:
         now = processes(self.server)
         name = self.dice.choice(sorted(name for name in now if _kind(name) == kind))
         pid = now[name]
-        if deed != "pause":
+        if deed in ("kill", "stop"):
             self.deaths.append((time.monotonic(), name))
         with contextlib.suppress(ProcessLookupError):
-            if deed == "kill":
-                os.kill(pid, signal.SIGKILL)
-            else:
-                os.kill(pid, signal.SIGSTOP)
+            os.kill(pid, {"kill": signal.SIGKILL, "drain": signal.SIGTERM}.get(deed, signal.SIGSTOP))
             if deed == "pause":
                 await asyncio.sleep(self.dice.uniform(0.0, 0.3 * self.deadline))
                 os.kill(pid, signal.SIGCONT)
