@@ -173,6 +173,22 @@ class Entry:
         """
 
 @final
+class Ledger:
+    """Counts for all entry workers what their requests hold and use, on a thread of its own."""
+
+    def __new__(cls, config_json: str) -> Ledger:
+        """Starts to count; workers can connect when it returns.
+
+        Raises ValueError if the configuration or its file of keys is refused, OSError if the endpoint cannot be bound.
+        """
+
+    def reload(self) -> None:
+        """Reads the file of keys again; one that cannot be used is logged and changes nothing."""
+
+    def close(self) -> None:
+        """Ends it; a second call does nothing."""
+
+@final
 class Client:
     """Makes requests to the entry worker of this process. All methods may be called from many threads."""
 

@@ -64,17 +64,23 @@ class RankEndpoints(_Table, frozen=True):
 
 
 class Topology(_Table, frozen=True):
-    """All endpoints. ``control`` is the supervisor's: liveness of the processes it started, and calls to them."""
+    """All endpoints. ``control`` is the supervisor's: liveness of the processes it started, and calls to them.
+
+    So is ``ledger``, where there are several entry workers: it counts what the requests of all of them hold and use.
+    """
 
     control: Endpoint
     scheduler: SchedulerEndpoints
     entry: tuple[EntryEndpoints, ...]
     detokenizer: tuple[DetokenizerEndpoints, ...]
     ranks: RankEndpoints
+    ledger: Endpoint | None = None
 
     def table(self) -> dict[str, str]:
         """Every endpoint by its name, such as ``entry[0].results``."""
         rows = {"control": self.control, "scheduler.requests": self.scheduler.requests}
+        if self.ledger is not None:
+            rows["ledger"] = self.ledger
         rows.update({f"entry[{i}].results": entry.results for i, entry in enumerate(self.entry)})
         rows.update({f"detokenizer[{i}].tokens": part.tokens for i, part in enumerate(self.detokenizer)})
         rows.update({"ranks.plan": self.ranks.plan, "ranks.rendezvous": self.ranks.rendezvous})
@@ -129,7 +135,7 @@ def build(directory: Path, entries: int = 1, detokenizers: int = 1, host: str | 
     """
     if entries < 1 or detokenizers < 1:
         raise TopologyError("a topology needs at least one entry worker and one detokenizer")
-    names = ["control", "scheduler.requests", "ranks.plan"]
+    names = ["control", "scheduler.requests", "ranks.plan", *(["ledger"] if entries > 1 else [])]
     names += [f"entry.{i}.results" for i in range(entries)]
     names += [f"detokenizer.{i}.tokens" for i in range(detokenizers)]
     at = _tcp_endpoints(host, names) if host is not None else _ipc_endpoints(directory, names)
@@ -139,6 +145,7 @@ def build(directory: Path, entries: int = 1, detokenizers: int = 1, host: str | 
         entry=tuple(EntryEndpoints(at[f"entry.{i}.results"]) for i in range(entries)),
         detokenizer=tuple(DetokenizerEndpoints(at[f"detokenizer.{i}.tokens"]) for i in range(detokenizers)),
         ranks=RankEndpoints(at["ranks.plan"], f"file://{directory / 'ranks.rendezvous'}"),
+        ledger=at.get("ledger"),
     )
 
 

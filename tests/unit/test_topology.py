@@ -29,6 +29,7 @@ def test_table_names_every_endpoint(base: Path) -> None:
     assert list(table) == [
         "control",
         "scheduler.requests",
+        "ledger",
         "entry[0].results",
         "entry[1].results",
         "detokenizer[0].tokens",
@@ -37,6 +38,11 @@ def test_table_names_every_endpoint(base: Path) -> None:
     ]
     assert len(set(table.values())) == len(table)
     assert table["entry[1].results"] == f"ipc://{base}/entry.1.results"
+
+
+def test_one_entry_worker_alone_needs_no_ledger(base: Path) -> None:
+    assert topology.build(base).ledger is None
+    assert "ledger" not in topology.build(base).table()
 
 
 def test_json_round_trip(base: Path) -> None:
@@ -136,7 +142,7 @@ def test_sweep_spares_a_locked_directory(base: Path) -> None:
 def test_tcp_uses_the_named_host_only(base: Path) -> None:
     table = topology.build(base, entries=2, host="127.0.0.1").table()
     ports = [endpoint for endpoint in table.values() if endpoint.startswith("tcp://127.0.0.1:")]
-    assert len(set(ports)) == 6
+    assert len(set(ports)) == 7
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "*", ""])

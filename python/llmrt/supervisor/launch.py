@@ -20,7 +20,7 @@ from llmrt.supervisor.errors import StartError
 from llmrt.topology import Topology
 
 if TYPE_CHECKING:
-    from llmrt._core import Entry
+    from llmrt._core import Entry, Ledger
 
 HEARTBEAT = 1.0
 MIB = 1 << 20
@@ -113,7 +113,7 @@ def engine_config(config: Config, source: ModelSource, topology: Topology) -> En
         schedule_policy=config.scheduler.schedule_policy,
         max_num_seqs=config.scheduler.max_num_seqs,
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
-        max_num_queued_reqs=config.entry.max_num_queued_reqs,
+        max_num_queued_reqs=_backstop(config),
         enable_prefix_caching=config.scheduler.enable_prefix_caching,
         # Rounded up: 0 would mean that nothing was said.
         kv_cache_bytes=math.ceil(config.scheduler.kv_cache_memory * GIB),
@@ -144,7 +144,7 @@ def mock_config(config: Config, source: ModelSource, topology: Topology) -> dict
         "vocab_size": source.config.vocab_size,
         "eos_token_ids": source.eos_token_ids,
         "max_num_seqs": config.scheduler.max_num_seqs,
-        "max_num_queued_reqs": config.entry.max_num_queued_reqs,
+        "max_num_queued_reqs": _backstop(config),
         "pattern": _mock_pattern(config.mock, source.config.vocab_size),
         "step_ms": config.mock.mock_step_ms,
         "answer_tokens": config.mock.mock_answer_tokens,
@@ -198,7 +198,11 @@ def entry_config(
     return {
         "worker": worker,
         "listen_fd": descriptor,
-        "endpoints": {"requests": topology.scheduler.requests, "results": topology.entry[worker].results},
+        "endpoints": {
+            "requests": topology.scheduler.requests,
+            "results": topology.entry[worker].results,
+            "ledger": topology.ledger,
+        },
         "detokenizers": len(topology.detokenizer),
         "model": {
             "name": served or source.name,
@@ -217,9 +221,7 @@ def entry_config(
             "max_body_bytes": config.entry.max_body_mb * MIB,
             "max_bodies_bytes": bodies,
             "max_connections": math.ceil(config.entry.max_connections / workers),
-            "max_requests": config.scheduler.max_num_seqs + config.entry.max_num_queued_reqs,
-            "max_running": config.scheduler.max_num_seqs,
-            "max_queued_tokens": math.ceil(config.entry.max_num_queued_tokens / workers),
+            **_bounds(config),
             "request_timeout_s": config.entry.request_timeout,
             "max_choices": config.entry.max_choices,
             "keep_alive_timeout_s": config.entry.keep_alive_timeout,
@@ -236,6 +238,46 @@ def entry_config(
         "log": _log(config),
         "stat_interval_s": config.log.stat_interval,
         "link": _link(config),
+    }
+
+
+def ledger(config: Config, topology: Topology) -> Ledger | None:
+    """Starts to count for several entry workers what their requests hold and use; one alone does that itself.
+
+    Raises :class:`StartError`.
+    """
+    from llmrt._core import Ledger
+
+    if topology.ledger is None:
+        return None
+    told = {
+        "endpoint": topology.ledger,
+        **_bounds(config),
+        **front.keys(config),
+        "log": _log(config),
+        "link": _link(config),
+    }
+    try:
+        return Ledger(json.dumps(told))
+    except (ValueError, OSError) as error:
+        raise StartError(str(error)) from error
+
+
+def _backstop(config: Config) -> int:
+    """Requests that the scheduler lets wait.
+
+    The entry bounds them, exactly. But it takes the next one when another is given up, and the scheduler gives that
+    one's place back with its next step: until then it may have all of them twice.
+    """
+    return config.scheduler.max_num_seqs + 2 * config.entry.max_num_queued_reqs
+
+
+def _bounds(config: Config) -> dict[str, int]:
+    """What all requests together may have."""
+    return {
+        "max_requests": config.scheduler.max_num_seqs + config.entry.max_num_queued_reqs,
+        "max_running": config.scheduler.max_num_seqs,
+        "max_queued_tokens": config.entry.max_num_queued_tokens,
     }
 
 

@@ -46,9 +46,6 @@ class Supervisor:
                 # The entry holds it now: connections that come while it drains are refused, not queued.
                 listener.close()
                 self._publish(parts, url)
-                if self.config.entry.api_key_file is not None and self.config.entry.entry_workers > 1:
-                    workers = self.config.entry.entry_workers
-                    _log.warning("the limits of --api-key-file hold in each of the %d entry workers by itself", workers)
                 _log.info("%s: listening on %s, loading the model", source.name, url)
                 return self._watch(signals, parts, url)
         finally:

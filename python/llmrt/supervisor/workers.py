@@ -30,7 +30,8 @@ class EntryWorkers:
     """All entry workers of a server, as one that is embedded would be dealt with.
 
     A descriptor of the listening socket is kept for successors. The socket is one queue of connections for all: a
-    worker that hangs takes none of them, and one that dies leaves none behind.
+    worker that hangs takes none of them, and one that dies leaves none behind. What their requests hold and use is
+    counted here, where it outlives each of them.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class EntryWorkers:
         self._peers: dict[int, int] = {}
         self._ending = False
         self.members: list[Member] = []
+        self._ledger = launch.ledger(config, table)
         try:
             for worker in range(len(table.entry)):
                 child = launch.entry_process(config, source, table, self._listener, worker)
@@ -142,7 +144,10 @@ class EntryWorkers:
                 member.child.process.terminate()
 
     def reload(self) -> None:
-        """Has every worker read its certificates again. One that just starts has read them anyway."""
+        """Has every worker read its certificates and keys again. One that just starts has read them anyway."""
+        # First the ledger: a key that a worker knows then has its limits there.
+        if self._ledger is not None:
+            self._ledger.reload()
         self._tell("reload", {})
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -159,6 +164,8 @@ class EntryWorkers:
         """Ends the processes that are left."""
         self._listener.close()
         children.stop([member.child for member in self.members])
+        if self._ledger is not None:
+            self._ledger.close()
 
     def _tell(self, method: str, arguments: dict[str, object]) -> None:
         for peer in self._peers.values():

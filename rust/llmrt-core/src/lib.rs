@@ -4,6 +4,7 @@ mod bench;
 mod detokenizer;
 mod entry;
 mod gguf;
+mod ledger;
 mod mock;
 mod tokenizer;
 
@@ -22,6 +23,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::gguf::GgufFile;
+    #[pymodule_export]
+    use super::ledger::Ledger;
     #[pymodule_export]
     use super::mock::{check_mock_faults, run_mock_engine};
     #[pymodule_export]

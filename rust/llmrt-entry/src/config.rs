@@ -16,6 +16,8 @@ pub use http::{Cors, Http2, Web};
 pub use limits::Limits;
 pub use tls::{ClientVerify, Secret, Tls};
 
+use crate::tenants::KeySources;
+
 /// Configuration of one entry worker. Unknown keys are refused: a misspelt option must not be silently off.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,6 +81,9 @@ pub struct Endpoints {
     pub requests: String,
     /// `entry[i].results`: the entry binds, the detokenizers connect.
     pub results: String,
+    /// `ledger`, of a server with several workers: its supervisor binds, the entries connect.
+    #[serde(default)]
+    pub ledger: Option<String>,
 }
 
 /// The supervisor of a worker in a process of its own.
@@ -215,6 +220,17 @@ impl EntryConfig {
         match rules.into_iter().find(|(holds, _, _)| !holds) {
             Some((_, name, rule)) => Err(ConfigError::Range { name, rule }),
             None => Ok(()),
+        }
+    }
+}
+
+impl EntryConfig {
+    pub(crate) fn keys(&self) -> KeySources {
+        KeySources {
+            given: self.api_keys.clone(),
+            admins: self.admin_api_keys.clone(),
+            file: self.api_key_file.clone(),
+            priorities: self.priorities,
         }
     }
 }

@@ -18,6 +18,7 @@ mod calls;
 pub mod config;
 mod control;
 mod core;
+mod gate;
 mod handlers;
 mod http;
 mod local;
@@ -35,6 +36,7 @@ mod tests;
 mod worker;
 
 pub use config::EntryConfig;
+pub use gate::{Keeper, KeeperError};
 pub use local::{LocalClient, LocalResponse};
 pub use metrics::exposition;
 pub use shard::CoreDown;

@@ -19,6 +19,7 @@ use crate::api::{self, ApiError, Models};
 use crate::config::EntryConfig;
 use crate::control::{self, Control};
 use crate::core::{Core, CoreState};
+use crate::gate::{Bounds, Gate};
 use crate::handlers::Probes;
 use crate::http::{BodyBudget, Cors, Hosts, HttpService, RequestIds, Routes};
 use crate::local::LocalRequest;
@@ -66,6 +67,7 @@ pub struct Shard {
     pub bodies: BodyBudget,
     pub models: Models,
     pub prompts: Prompts,
+    pub gate: Rc<Gate>,
     pub router: Rc<Router>,
     pub core: Core,
     /// The supervisor, where it is another process.
@@ -93,13 +95,17 @@ impl Shard {
         prompts: Prompts,
         outbox: Arc<dyn Outbox>,
         supervisor: Option<Arc<dyn Outbox>>,
+        keeper: Option<Arc<dyn Outbox>>,
         certificates: Option<Certificates>,
     ) -> Result<Rc<Self>, matchit::InsertError> {
         let metrics = Rc::new(Metrics::new(&config.model.name));
-        let limits = RouterLimits {
+        let bounds = Bounds {
             permits: config.limits.max_requests,
             running: config.limits.max_running,
             queued_tokens: config.limits.max_queued_tokens,
+        };
+        let gate = Gate::new(bounds, keeper);
+        let limits = RouterLimits {
             buffer_bytes: config.limits.response_buffer_bytes,
             stall_timeout: config.limits.stall_timeout(),
             ping_interval: config.limits.ping_interval(),
@@ -116,7 +122,15 @@ impl Shard {
             bodies: BodyBudget::new(config.limits.max_bodies_bytes),
             models: models(&config),
             prompts,
-            router: Router::new(config.worker, 0, limits, outbox.clone(), metrics.clone()),
+            router: Router::new(
+                config.worker,
+                0,
+                limits,
+                gate.clone(),
+                outbox.clone(),
+                metrics.clone(),
+            ),
+            gate,
             core: Core::new(outbox, config.detokenizers),
             control: supervisor.map(Control::new),
             metrics,
@@ -145,6 +159,7 @@ impl Shard {
         spawn_local(self.clone().take_results(results));
         spawn_local(self.clone().watch_scheduler());
         spawn_local(self.clone().take_replies());
+        spawn_local(self.gate.clone().ask_keeper());
         let shard = self.clone();
         spawn_local(async move { shard.router.watch_stalls().await });
         let shard = self.clone();
@@ -314,11 +329,11 @@ impl Shard {
         serde_json::json!({
             "core": core,
             "open_requests": self.router.open_requests(),
-            "permits": self.router.permits_taken(),
+            "permits": self.gate.permits_taken(),
             "open_connections": self.connections.open(),
             "queued_prompts": self.prompts.queued(),
-            "queued_tokens": self.router.queue.tokens(),
-            "waiting_turns": self.router.turns.waiting(),
+            "queued_tokens": self.gate.queued_tokens(),
+            "waiting_turns": self.gate.waiting_turns(),
             "seconds_since_last_frame": last_frame,
         })
     }

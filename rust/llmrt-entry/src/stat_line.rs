@@ -59,7 +59,7 @@ async fn line(shard: &Shard, last: &Totals, now: &Totals) {
         prompt_tokens_per_s = format_args!("{:.1}", rate(now.prompt, last.prompt)),
         generation_tokens_per_s = format_args!("{:.1}", rate(now.generated, last.generated)),
         writes_per_s = format_args!("{:.1}", rate(now.writes, last.writes)),
-        admitted = shard.router.permits_taken(),
+        admitted = shard.gate.permits_taken(),
         running = core.num_requests_running,
         waiting = core.num_requests_waiting,
         kv_cache_usage = format_args!("{:.1}%", core.kv_cache_usage_perc * 100.0),

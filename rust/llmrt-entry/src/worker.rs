@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use llmrt_link::zmq::{ZmqInbox, ZmqOutbox};
-use llmrt_link::{Identity, LinkError, Outbox, Welcome};
+use llmrt_link::{Identity, LinkError, LinkOptions, Outbox, Welcome};
 use llmrt_log::LogError;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,6 +23,9 @@ use crate::prompt::{PromptError, Prompts};
 use crate::server::{self, Certificates, TlsError};
 use crate::shard::{Command, CoreDown, Shard};
 use crate::tenants::{KeyFileError, Keys};
+
+/// Silence after which a worker goes on without the keeper of the server's ledger.
+const KEEPER_SILENCE: Duration = Duration::from_secs(3);
 
 /// Why a worker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -179,6 +182,7 @@ fn run(
     let served = tasks.block_on(&runtime, async {
         let (outbox, results) = connect(&config).await?;
         let supervisor = join(&config)?;
+        let keeper = keeper(&config)?;
         let patience = config
             .supervisor
             .as_ref()
@@ -190,13 +194,14 @@ fn run(
             .tls
             .as_ref()
             .map(|tls| Certificates::load(tls, http2));
-        let keys = Keys::load(&config)?;
+        let keys = Keys::load(config.keys())?;
         let shard = Shard::new(
             config,
             keys,
             prompts,
             outbox.clone(),
             supervisor.clone(),
+            keeper.clone(),
             certificates.transpose()?,
         )?;
         if let Some(patience) = patience {
@@ -207,7 +212,7 @@ fn run(
         // Nobody waits for it any more only when the starting thread was killed.
         let _ = started.send(Ok(()));
         shard.run(listener, results, commands).await;
-        for outbox in supervisor.iter().chain([&outbox]) {
+        for outbox in keeper.iter().chain(&supervisor).chain([&outbox]) {
             outbox.close("the entry worker has ended");
         }
         Ok(())
@@ -232,6 +237,22 @@ fn join(config: &EntryConfig) -> Result<Option<Arc<dyn Outbox>>, LinkError> {
     };
     let identity = Identity::new("entry", u32::from(config.worker));
     let outbox = ZmqOutbox::connect(&supervisor.control, identity, config.link.options())?;
+    Ok(Some(Arc::new(outbox)))
+}
+
+/// The link to the keeper of the server's ledger, where several workers share one. It never has a long step to make, so
+/// that silence says early that it does not answer.
+fn keeper(config: &EntryConfig) -> Result<Option<Arc<dyn Outbox>>, LinkError> {
+    let Some(endpoint) = &config.endpoints.ledger else {
+        return Ok(None);
+    };
+    let identity = Identity::new("entry", u32::from(config.worker));
+    let options = config.link.options();
+    let options = LinkOptions {
+        silence: options.silence.min(KEEPER_SILENCE),
+        ..options
+    };
+    let outbox = ZmqOutbox::connect(endpoint, identity, options)?;
     Ok(Some(Arc::new(outbox)))
 }
 

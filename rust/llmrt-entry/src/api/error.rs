@@ -236,6 +236,16 @@ impl ApiError {
         &self.message
     }
 
+    /// The request field at fault.
+    pub fn field(&self) -> Option<&str> {
+        self.param.as_deref()
+    }
+
+    /// How long a client should wait before it tries again.
+    pub fn wait(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
     /// Adds `content-type`, to a 401 the challenge that RFC 9110 (section 15.5.2) asks for and, where there is
     /// something to wait for, `retry-after` and `retry-after-ms`.
     pub fn write_headers(&self, headers: &mut HeaderMap) {

@@ -5,7 +5,7 @@
 //! future, and with it the permits.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request};
@@ -18,9 +18,10 @@ use crate::api::{
     ApiError, ChatRequest, CompletionRequest, Endpoint, Limits, Options, Placing, Prompt, Prompted,
     seed_of,
 };
+use crate::gate::{Answers, Permit, Turn};
 use crate::http::{Held, RequestBody, Response, read_json};
 use crate::metrics::Rejection;
-use crate::router::{Opening, Origin, Place, QueuedTokens};
+use crate::router::{Opening, Origin};
 use crate::shard::Shard;
 
 /// Seconds within which the whole answer must be there.
@@ -47,24 +48,26 @@ pub async fn answer(
     let model = shard.models.resolve(options.model.as_deref())?.to_owned();
     shard.check_open()?;
     let count = input.count() * options.details.n;
-    let permits = shard.router.admit(&origin.tenant, count)?;
-    (origin.tenant.take_request(Instant::now()))
-        .inspect_err(|_| shard.metrics.rejected(Rejection::Key))?;
     bound_time(shard, &head.headers, &mut options)?;
+    let admitted = async {
+        let admitted = shard.gate.admit(&origin.tenant, count, true).await;
+        admitted.map_err(|refusal| refusal.count(&shard.metrics))
+    };
+    let permits = in_time(&options.placing, origin, admitted).await?;
     let input = Held {
         value: input,
         place,
     };
     let prompts = prepare(shard, input, &mut options, origin).await?;
     let mut requests = requests(shard, &prompts, &options, origin)?;
-    let waiting = wait_for_turn(shard, &mut requests, &options, origin).await?;
+    let turns = wait_for_turn(shard, &permits, &mut requests, &options, origin).await?;
     // The core may have gone meanwhile.
     shard.check_open()?;
     let reply = Reply::new(shard, endpoint, model, &options, requests[0].id, prompts);
-    let openings = permits.into_iter().zip(waiting).zip(requests).enumerate();
-    let openings = openings.map(|(choice, ((permit, waiting), request))| Opening {
+    let openings = permits.into_iter().zip(turns).zip(requests).enumerate();
+    let openings = openings.map(|(choice, ((permit, turn), request))| Opening {
         permit,
-        waiting: Some(waiting),
+        turn: Some(turn),
         request,
         form: reply.form(choice as u32),
     });
@@ -165,22 +168,30 @@ fn bound_time(shard: &Shard, headers: &HeaderMap, options: &mut Options) -> Resu
 /// Waits until `requests` may be submitted, which then know how much time is left.
 ///
 /// # Errors
-/// 429 when too many tokens wait; 408 when the deadline passes.
+/// 429 when too many tokens wait; 408 when the deadline passes, or the request could not make it any more.
 async fn wait_for_turn(
     shard: &Shard,
+    permits: &[Permit],
     requests: &mut [llmrt_wire::Request],
     options: &Options,
     origin: &Origin,
-) -> Result<Vec<(QueuedTokens, Place)>, ApiError> {
+) -> Result<Vec<Turn>, ApiError> {
     let tokens = requests.iter().map(|request| request.prompt.len() as u32);
     let tokens: Vec<u32> = tokens.collect();
-    let turn = shard.router.queue(&origin.tenant, &tokens);
-    let waiting = in_time(&options.placing, origin, turn).await?;
-    let left = options.placing.time_left(origin.arrived.elapsed())?;
+    let placing = &options.placing;
+    let deadline = placing.deadline.map(|bound| origin.arrived + bound);
+    let priority = requests.first().map_or(0, |request| request.priority);
+    let answers = Answers::new(&tokens, priority, deadline);
+    let queued = async {
+        let turns = shard.gate.queue(permits, answers).await;
+        turns.map_err(|refusal| refusal.count(&shard.metrics))
+    };
+    let turns = in_time(placing, origin, queued).await?;
+    let left = placing.time_left(origin.arrived.elapsed())?;
     for request in requests {
         request.deadline_ms = left.map(|left| left.as_millis() as u32);
     }
-    Ok(waiting)
+    Ok(turns)
 }
 
 /// Each prompt as tokens; the place of their body is free then.

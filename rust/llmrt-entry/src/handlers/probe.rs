@@ -50,16 +50,13 @@ pub async fn answer(shard: &Rc<Shard>, origin: &Origin) -> Result<Response, ApiE
     let began = Instant::now();
     let opening = |permit| Opening {
         permit,
-        waiting: None,
+        turn: None,
         request: one_token(shard),
         form: Form::Text(None),
     };
-    let openings = shard
-        .router
-        .admit(&origin.tenant, 1)?
-        .into_iter()
-        .map(opening)
-        .collect();
+    let admitted = shard.gate.admit(&origin.tenant, 1, false).await;
+    let permits = admitted.map_err(|refusal| refusal.count(&shard.metrics))?;
+    let openings = permits.into_iter().map(opening).collect();
     let guards = shard
         .router
         .open(openings, origin)

@@ -56,7 +56,8 @@ mod tests {
         let mut config = config(&Scratch::new(), json!({}));
         config["api_keys"] = json!(keys);
         config["admin_api_keys"] = json!(admins);
-        Keys::load(&EntryConfig::from_json(&config.to_string()).unwrap()).unwrap()
+        let config = EntryConfig::from_json(&config.to_string()).unwrap();
+        Keys::load(config.keys()).unwrap()
     }
 
     fn status(keys: &Keys, route: Route, header: Option<&[u8]>) -> Option<u16> {

@@ -11,6 +11,7 @@ use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
+use serde::{Deserialize, Serialize};
 
 pub use core_stats::{CoreFamilies, CoreStats};
 pub use histogram::Histogram;
@@ -48,7 +49,8 @@ const TOKEN_US: &[u64] = &[
 ];
 
 /// Why a request was refused before it was submitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Rejection {
     /// All permits are taken.
     Permits,

@@ -14,31 +14,20 @@ use llmrt_wire::RequestId;
 use super::Router;
 use super::outlet::{End, Form, Outlet};
 use crate::api::{Told, Usage};
+use crate::gate::Permit;
 use crate::server::{Stake, Wire};
-use crate::tenants::Tenant;
 
 /// Most bytes that leave in one piece. More would only wait inside hyper instead of in the counted buffer.
 pub const PIECE: usize = 16 << 10;
-
-/// A permit to have one generation open; given back when dropped.
-pub struct Permit {
-    pub(super) router: Rc<Router>,
-    pub(super) tenant: Rc<Tenant>,
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let router = &self.router;
-        router.permits_taken.set(router.permits_taken.get() - 1);
-        self.tenant.closed();
-    }
-}
 
 /// An open request. Dropping it is the one way to cancel: the table entry goes, the scheduler is told unless the
 /// request has ended, and the permit returns.
 pub struct RequestGuard {
     pub(super) id: RequestId,
     pub(super) outlet: Rc<RefCell<Outlet>>,
+    pub(super) router: Rc<Router>,
+    /// Given back behind all else.
+    #[expect(dead_code, reason = "held for its drop")]
     pub(super) permit: Permit,
 }
 
@@ -52,11 +41,7 @@ pub struct WholeAnswer {
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        let Permit { router, tenant } = &self.permit;
-        router.left(self.id);
-        let now = Instant::now();
-        router.ended.borrow_mut().add(1, now);
-        tenant.ended(now);
+        self.router.left(self.id);
     }
 }
 
@@ -91,7 +76,7 @@ impl RequestGuard {
 
     /// The next piece that waits; `None` inside when the request has ended and all of it was taken.
     pub(super) fn poll_piece(&self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
-        let router = &self.permit.router;
+        let router = &self.router;
         let mut outlet = self.outlet.borrow_mut();
         if !outlet.waiting.is_empty() {
             let piece = outlet.waiting.len().min(PIECE);

@@ -1,4 +1,4 @@
-//! The request table of a shard: admission, handing out results, cancellation.
+//! The request table of a shard: handing out results, cancellation. Who may enter it is the gate's to say.
 //!
 //! A shard is one thread, so nothing here locks. A request is open from [`Router::open`] until its end has arrived or
 //! its [`RequestGuard`] is dropped, whichever is first; an id that is not open is ignored.
@@ -7,11 +7,9 @@ mod choices;
 mod extras;
 mod guard;
 mod outlet;
-mod queue;
 mod stall;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,14 +21,12 @@ use llmrt_wire::{Abort, FinishReason, First, IdMap, Request, RequestId, Submit, 
 use tokio::sync::Notify;
 
 pub use choices::{ChoicesBody, Closing};
-pub use guard::{EventBody, PIECE, Permit, RequestGuard};
+pub use guard::{EventBody, PIECE, RequestGuard};
 pub use outlet::{End, EventWriter, Form, Origin};
-pub use queue::{QueuedTokens, TokenQueue};
-pub use turns::{Place, Turns};
 
 use crate::api::{ApiError, Row};
-use crate::metrics::{Metrics, Rejection};
-use crate::tenants::{Drain, Tenant, overloaded};
+use crate::gate::{Gate, Permit, Refusal, Turn};
+use crate::metrics::Metrics;
 use extras::Extras;
 use outlet::Outlet;
 use stall::Stalled;
@@ -38,12 +34,6 @@ use stall::Stalled;
 /// Bounds of a router.
 #[derive(Clone, Copy, Debug)]
 pub struct RouterLimits {
-    /// Requests open at once.
-    pub permits: u32,
-    /// Requests that the scheduler runs at once.
-    pub running: u32,
-    /// Prompt tokens that may wait for their first token; 0: no bound.
-    pub queued_tokens: u32,
     /// Bytes above which a response counts as stalled; four times as much ends it.
     pub buffer_bytes: usize,
     /// How long a response may stay stalled.
@@ -55,11 +45,14 @@ pub struct RouterLimits {
 /// A generation that is to be opened.
 pub struct Opening {
     pub permit: Permit,
-    /// What it holds until its first token, and until its end; a probe holds nothing.
-    pub waiting: Option<(QueuedTokens, Place)>,
+    /// What it holds until its end; a probe holds nothing.
+    pub turn: Option<Turn>,
     pub request: Request,
     pub form: Form,
 }
+
+/// What stands in the table once its request was sent: id, tokens of the prompt, and what it holds.
+type Placed = (RequestId, u32, Permit, Option<Turn>, Form);
 
 /// The request table and what surrounds it.
 pub struct Router {
@@ -70,10 +63,7 @@ pub struct Router {
     outbox: Arc<dyn Outbox>,
     metrics: Rc<Metrics>,
     open: RefCell<IdMap<Rc<RefCell<Outlet>>>>,
-    permits_taken: Cell<u32>,
-    ended: RefCell<Drain>,
-    pub queue: Rc<TokenQueue>,
-    pub turns: Rc<Turns>,
+    gate: Rc<Gate>,
     stalled: Stalled,
     /// Responses for whose wires something waits.
     due: RefCell<Vec<Rc<RefCell<Outlet>>>>,
@@ -85,6 +75,7 @@ impl Router {
         worker: u16,
         shard: u8,
         limits: RouterLimits,
+        gate: Rc<Gate>,
         outbox: Arc<dyn Outbox>,
         metrics: Rc<Metrics>,
     ) -> Rc<Self> {
@@ -92,7 +83,7 @@ impl Router {
         let start = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |now| now.as_micros() as u64);
-        Rc::new(Self {
+        let router = Rc::new(Self {
             limits,
             worker,
             shard,
@@ -100,80 +91,18 @@ impl Router {
             outbox,
             metrics,
             open: RefCell::default(),
-            permits_taken: Cell::new(0),
-            ended: RefCell::default(),
-            queue: TokenQueue::new(limits.queued_tokens),
-            turns: Turns::new(limits.running),
+            gate,
             stalled: Stalled::default(),
             due: RefCell::default(),
             opened: Notify::new(),
-        })
-    }
-
-    /// Permits for `count` generations: all or none. Of several tenants, those that have more than their part leave the
-    /// last quarter to the others.
-    ///
-    /// # Errors
-    /// 429 while so many are not left, for anybody or for `tenant`.
-    pub fn admit(
-        self: &Rc<Self>,
-        tenant: &Rc<Tenant>,
-        count: u32,
-    ) -> Result<Vec<Permit>, ApiError> {
-        let rejected = |why| move |_: &ApiError| self.metrics.rejected(why);
-        tenant
-            .check_open(count)
-            .inspect_err(rejected(Rejection::Key))?;
-        let all = self.limits.permits;
-        let taken = self.permits_taken.get();
-        let kept = match tenant.is_within(all, count) {
-            true => 0,
-            false => (all / 4).min(all.saturating_sub(count)),
-        };
-        let missing = (count + kept).saturating_sub(all.saturating_sub(taken));
-        if missing > 0 {
-            self.metrics.rejected(Rejection::Permits);
-            let message = "Too many requests are open; try again later.";
-            return Err(overloaded(message, &self.ended.borrow(), missing.into()));
-        }
-        self.permits_taken.set(taken + count);
-        tenant.opened(count);
-        let permit = |_| Permit {
-            router: self.clone(),
-            tenant: tenant.clone(),
-        };
-        Ok((0..count).map(permit).collect())
-    }
-
-    /// Counts prompts of so many tokens each, and waits for their turn to be submitted.
-    ///
-    /// # Errors
-    /// 429 when too many tokens wait, or `tenant` has used up its tokens.
-    pub async fn queue(
-        &self,
-        tenant: &Rc<Tenant>,
-        prompts: &[u32],
-    ) -> Result<Vec<(QueuedTokens, Place)>, ApiError> {
-        let tokens = prompts
-            .iter()
-            .fold(0u32, |all, one| all.saturating_add(*one));
-        let rejected = |why| move |_: &ApiError| self.metrics.rejected(why);
-        let checked = self.queue.check(tokens);
-        checked.inspect_err(rejected(Rejection::QueuedTokens))?;
-        let of_key = tenant.check_queued(tokens);
-        let of_key = of_key.and_then(|()| tenant.take_prompt(tokens, Instant::now()));
-        of_key.inspect_err(rejected(Rejection::Key))?;
-        let queued = prompts
-            .iter()
-            .map(|&tokens| self.queue.enter(tenant, tokens));
-        let queued: Vec<QueuedTokens> = queued.collect();
-        let places = self.turns.turn(tenant, prompts.len() as u32).await;
-        Ok(queued.into_iter().zip(places).collect())
-    }
-
-    /// Permits that are out.
-    pub fn permits_taken(&self) -> u32 {
-        self.permits_taken.get()
+        });
+        let late = Rc::downgrade(&router);
+        router.gate.on_late(move |ids| {
+            if let Some(router) = late.upgrade() {
+                router.drop_late(ids);
+            }
+        });
+        router
     }
 
     /// Requests whose end has not arrived.
@@ -206,16 +135,16 @@ impl Router {
         let mut requests = Vec::with_capacity(openings.len());
         let mut places = Vec::with_capacity(openings.len());
         for opening in openings {
-            let (id, prompt_tokens) = (opening.request.id, opening.request.prompt.len() as u32);
-            requests.push(opening.request);
-            places.push((
-                id,
-                prompt_tokens,
-                opening.permit,
-                opening.waiting,
-                opening.form,
-            ));
+            let Opening {
+                permit,
+                turn,
+                request,
+                form,
+            } = opening;
+            places.push((request.id, request.prompt.len() as u32, permit, turn, form));
+            requests.push(request);
         }
+        let timed = requests.iter().any(|request| request.deadline_ms.is_some());
         self.outbox.send(
             &Submit {
                 requests,
@@ -223,12 +152,22 @@ impl Router {
             }
             .into(),
         )?;
-        let enter = |(id, prompt_tokens, permit, waiting, form)| {
+        if let Some((_, _, permit, _, _)) = places.first().filter(|_| timed) {
+            let ids = places.iter().map(|(id, ..)| *id).collect();
+            self.gate.submitted(permit, ids);
+        }
+        let enter = |(id, prompt_tokens, mut permit, turn, form): Placed| {
             self.metrics.prompt_tokens.inc_by(u64::from(prompt_tokens));
-            let outlet = Outlet::new(form, prompt_tokens, origin.clone(), waiting);
+            let outlet = Outlet::new(form, prompt_tokens, origin.clone(), turn);
             let outlet = Rc::new(RefCell::new(outlet));
             self.open.borrow_mut().insert(id, outlet.clone());
-            RequestGuard { id, outlet, permit }
+            permit.spend();
+            RequestGuard {
+                id,
+                outlet,
+                permit,
+                router: self.clone(),
+            }
         };
         let guards = places.into_iter().map(enter).collect();
         self.opened.notify_waiters();
@@ -304,6 +243,9 @@ impl Router {
             };
             let mut state = outlet.borrow_mut();
             state.push(&row, now, &self.metrics);
+            if row.tokens > 0 {
+                self.gate.used(&state.tenant, row.tokens, now);
+            }
             if state.wire.is_some() && !state.due {
                 state.due = true;
                 self.due.borrow_mut().push(outlet.clone());
@@ -350,6 +292,15 @@ impl Router {
             self.end(id, End::Failed(error.clone()), now);
         }
         // Whatever part of the core still lives need not go on.
+        self.abort(ids);
+    }
+
+    /// Ends requests that cannot make it any more, where others want their room.
+    fn drop_late(&self, ids: Vec<RequestId>) {
+        let now = Instant::now();
+        for &id in &ids {
+            self.end(id, End::Failed(Refusal::too_late().error), now);
+        }
         self.abort(ids);
     }
 

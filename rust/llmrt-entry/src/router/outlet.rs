@@ -8,9 +8,8 @@ use bytes::BytesMut;
 use llmrt_wire::{FinishReason, Outcome};
 
 use super::guard::PIECE;
-use super::queue::QueuedTokens;
-use super::turns::Place;
 use crate::api::{ApiError, Row, Told, Usage};
+use crate::gate::Turn;
 use crate::metrics::Metrics;
 use crate::server::{Hangup, Wire, Written};
 use crate::tenants::Tenant;
@@ -75,10 +74,8 @@ pub struct Outlet {
     /// The request's id as its client knows it.
     pub(super) label: Rc<str>,
     pub(super) tenant: Rc<Tenant>,
-    /// Held until the first token.
-    queued: Option<QueuedTokens>,
     /// Held until the end.
-    place: Option<Place>,
+    turn: Option<Turn>,
     pub(super) arrived: Instant,
     pub(super) first_token: Option<Instant>,
     last_token: Instant,
@@ -87,13 +84,7 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    pub(super) fn new(
-        form: Form,
-        prompt_tokens: u32,
-        origin: Origin,
-        waiting: Option<(QueuedTokens, Place)>,
-    ) -> Self {
-        let (queued, place) = waiting.unzip();
+    pub(super) fn new(form: Form, prompt_tokens: u32, origin: Origin, turn: Option<Turn>) -> Self {
         Self {
             form,
             waiting: BytesMut::new(),
@@ -111,8 +102,7 @@ impl Outlet {
             watched: false,
             label: origin.label,
             tenant: origin.tenant,
-            queued,
-            place,
+            turn,
             arrived: origin.arrived,
             first_token: None,
             last_token: origin.arrived,
@@ -151,10 +141,11 @@ impl Outlet {
 
     fn count(&mut self, tokens: u32, now: Instant, metrics: &Metrics) {
         self.usage.completion_tokens += tokens;
-        self.tenant.take_tokens(tokens, now);
         if self.first_token.is_none() {
             self.first_token = Some(now);
-            self.queued = None;
+            if let Some(turn) = &self.turn {
+                turn.begun();
+            }
             metrics.time_to_first_token.observe(now - self.arrived);
         } else {
             metrics
@@ -189,7 +180,7 @@ impl Outlet {
             metrics.request_decode_time.observe(now - first);
         }
         self.end = Some(end);
-        (self.queued, self.place) = (None, None);
+        self.turn = None;
         self.stalled.get_or_insert(now);
         self.wake();
     }

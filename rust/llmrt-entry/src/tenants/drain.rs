@@ -25,14 +25,23 @@ impl Drain {
         self.times = Some((first, now));
     }
 
-    /// How long until `amount` more has left at the present rate; `None` while nothing is known of it.
+    /// What to tell a client that `amount` more must have left for; `None` while no rate is known.
     pub fn wait(&self, amount: u64, now: Instant) -> Option<Duration> {
+        let time = self.time(amount, now)?;
+        Some(time.clamp(LEAST, MOST))
+    }
+
+    /// How long until `amount` more has left at the present rate, a day at most; `None` while nothing is known of it.
+    pub fn time(&self, amount: u64, now: Instant) -> Option<Duration> {
         let (first, last) = self.times?;
+        if amount == 0 {
+            return Some(Duration::ZERO);
+        }
         // All of the window has not been seen yet in the beginning.
         let seen = WINDOW * (1.0 - faded(now - first));
         let rate = self.amount * faded(now - last) / seen;
-        let wait = (amount as f64 / rate).min(MOST.as_secs_f64());
-        Some(Duration::from_secs_f64(wait).max(LEAST))
+        let seconds = (amount as f64 / rate).clamp(0.0, 86_400.0);
+        Some(Duration::from_secs_f64(seconds))
     }
 }
 

@@ -11,7 +11,6 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use super::file::{Digest, KeyFileError, Listed, digest, read};
 use super::tenant::{Rules, Tenant};
-use crate::config::EntryConfig;
 
 /// Time between two looks at the file.
 const LOOK: Duration = Duration::from_secs(1);
@@ -26,6 +25,19 @@ pub struct Holder {
 struct Key {
     digest: Digest,
     holder: Holder,
+}
+
+/// Where keys come from.
+#[derive(Clone, Debug, Default)]
+pub struct KeySources {
+    /// Keys that open every route.
+    pub given: Vec<String>,
+    /// Those of administrators.
+    pub admins: Vec<String>,
+    /// The file of keys, read again when it changes.
+    pub file: Option<PathBuf>,
+    /// Whether the scheduler knows priorities.
+    pub priorities: bool,
 }
 
 /// All keys. None is kept, only what it hashes to.
@@ -46,18 +58,18 @@ type Stamp = Option<(i64, i64, u64, u64)>;
 impl Keys {
     /// # Errors
     /// The file of keys cannot be used.
-    pub fn load(config: &EntryConfig) -> Result<Self, KeyFileError> {
+    pub fn load(sources: KeySources) -> Result<Self, KeyFileError> {
         let hashed = |keys: &[String], is_admin| {
             let keys = keys.iter().map(|key| digest(key.as_bytes()));
             keys.map(|key| (key, is_admin)).collect::<Vec<_>>()
         };
-        let mut given = hashed(&config.admin_api_keys, true);
-        given.extend(hashed(&config.api_keys, false));
-        let file = config.api_key_file.clone();
+        let mut given = hashed(&sources.admins, true);
+        given.extend(hashed(&sources.given, false));
+        let file = sources.file;
         let keys = Self {
             anybody: Tenant::new(Rules::default()),
             given,
-            priorities: config.priorities,
+            priorities: sources.priorities,
             table: RefCell::default(),
             read: RefCell::new(file.as_deref().and_then(stamp)),
             file,
@@ -103,6 +115,25 @@ impl Keys {
             found.conditional_assign(&index, key.digest.as_slice().ct_eq(&token));
         }
         table.get(found as usize).map(|key| key.holder.clone())
+    }
+
+    /// The holder of the key that hashes to `key`, or whoever comes without one.
+    pub fn tenant(&self, key: Option<&str>) -> Option<Rc<Tenant>> {
+        let Some(key) = key else {
+            return Some(self.anybody());
+        };
+        let table = self.table.borrow();
+        let mut tenants = table.iter().map(|key| &key.holder.tenant);
+        let known = |tenant: &&Rc<Tenant>| tenant.key().is_some_and(|known| **known == *key);
+        tenants.find(known).cloned()
+    }
+
+    /// Whether the file is another one than was read last.
+    pub fn has_changed(&self) -> bool {
+        let Some(path) = &self.file else {
+            return false;
+        };
+        stamp(path) != *self.read.borrow()
     }
 
     /// Whether there is a file that could be read again.
@@ -164,7 +195,7 @@ impl Keys {
                 holder.is_admin == is_admin
             });
             let holder = holder.unwrap_or_else(|| Holder {
-                tenant: Tenant::new(rules),
+                tenant: Tenant::of_key(hex(&digest).into(), rules),
                 is_admin,
             });
             table.push(Key { digest, holder });
@@ -177,6 +208,10 @@ impl Keys {
     }
 }
 
+fn hex(digest: &Digest) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn stamp(path: &Path) -> Stamp {
     let seen = std::fs::metadata(path).ok()?;
     Some((seen.mtime(), seen.mtime_nsec(), seen.size(), seen.ino()))
@@ -186,29 +221,26 @@ fn stamp(path: &Path) -> Stamp {
 mod tests {
     use std::time::Instant;
 
-    use serde_json::json;
-
     use super::*;
-    use crate::tests::rig::{Scratch, config};
+    use crate::tests::rig::Scratch;
 
-    fn keys(scratch: &Scratch, file: Option<&str>, change: serde_json::Value) -> Keys {
-        let mut config = config(scratch, json!({}));
-        for (name, value) in change.as_object().unwrap() {
-            config[name] = value.clone();
-        }
-        if let Some(text) = file {
-            let path = scratch.0.join("keys");
-            std::fs::write(&path, text).unwrap();
-            config["api_key_file"] = path.display().to_string().into();
-        }
-        Keys::load(&EntryConfig::from_json(&config.to_string()).unwrap()).unwrap()
+    /// Keys of a file with `text` in it, and those of `sources`.
+    fn keys(scratch: &Scratch, text: &str, sources: KeySources) -> Keys {
+        let path = scratch.0.join("keys");
+        std::fs::write(&path, text).unwrap();
+        let file = Some(path);
+        Keys::load(KeySources { file, ..sources }).unwrap()
     }
 
     #[test]
     fn every_key_opens_and_admins_are_told_apart() {
         let scratch = Scratch::new();
-        let given = json!({"api_keys": ["one", "two"], "admin_api_keys": ["root"]});
-        let keys = keys(&scratch, Some("three\n"), given);
+        let given = KeySources {
+            given: vec!["one".to_owned(), "two".to_owned()],
+            admins: vec!["root".to_owned()],
+            ..KeySources::default()
+        };
+        let keys = keys(&scratch, "three\n", given);
         for (key, is_admin) in [
             ("one", false),
             ("two", false),
@@ -228,7 +260,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_reload_keeps_what_a_holder_has_used_and_a_bad_file_changes_nothing() {
         let scratch = Scratch::new();
-        let keys = keys(&scratch, Some("a rpm=1 weight=3\nb\n"), json!({}));
+        let keys = keys(&scratch, "a rpm=1 weight=3\nb\n", KeySources::default());
         let now = Instant::now();
         let a = keys.holder(b"a").unwrap().tenant;
         a.take_request(now).unwrap();
@@ -247,6 +279,8 @@ mod tests {
         assert!(keys.holder(b"b").is_none() && keys.holder(b"c").is_some());
         let again = keys.holder(b"a").unwrap().tenant;
         assert!(Rc::ptr_eq(&a, &again));
+        let by_hash = keys.tenant(a.key().map(|key| &**key)).unwrap();
+        assert!(Rc::ptr_eq(&a, &by_hash) && keys.tenant(Some("a")).is_none());
         again.take_request(now).unwrap_err();
         assert!(a.is_within(4, 2) && !a.is_within(4, 3));
     }

@@ -1,6 +1,6 @@
 //! Who sends requests: the holders of API keys, and what each of them may do.
 //!
-//! All of it belongs to one worker: with several of them each counts for itself.
+//! What they have and use is counted by the ledger (`gate/`): of a server with several workers, one for all.
 
 mod bucket;
 mod drain;
@@ -10,7 +10,6 @@ mod tenant;
 
 pub use drain::Drain;
 pub use file::KeyFileError;
-pub use keys::Keys;
-#[cfg(test)]
+pub use keys::{KeySources, Keys};
 pub use tenant::Rules;
 pub use tenant::{Tenant, overloaded};

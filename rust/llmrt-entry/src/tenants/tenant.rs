@@ -44,6 +44,8 @@ impl Default for Rules {
 
 /// The holder of a key, or everybody where no keys are set.
 pub struct Tenant {
+    /// What its key hashes to, as hexadecimal digits; none where no key is asked for.
+    key: Option<Arc<str>>,
     rules: RefCell<Rules>,
     /// Its part of the weights of all, 0 to 1.
     share: Cell<f64>,
@@ -58,7 +60,17 @@ pub struct Tenant {
 impl Tenant {
     /// A tenant that has everything for itself until told otherwise.
     pub fn new(rules: Rules) -> Rc<Self> {
+        Self::with_key(None, rules)
+    }
+
+    /// The holder of the key that hashes to `key`.
+    pub fn of_key(key: Arc<str>, rules: Rules) -> Rc<Self> {
+        Self::with_key(Some(key), rules)
+    }
+
+    fn with_key(key: Option<Arc<str>>, rules: Rules) -> Rc<Self> {
         let tenant = Self {
+            key,
             rules: RefCell::default(),
             share: Cell::new(1.0),
             open: Cell::new(0),
@@ -87,6 +99,21 @@ impl Tenant {
 
     pub fn set_share(&self, share: f64) {
         self.share.set(share);
+    }
+
+    /// What its key hashes to.
+    pub fn key(&self) -> Option<&Arc<str>> {
+        self.key.as_ref()
+    }
+
+    /// Whether its tokens are bounded by the minute.
+    pub fn counts_tokens(&self) -> bool {
+        self.rules.borrow().tpm.is_some()
+    }
+
+    /// Whether its prompts are bounded while they wait.
+    pub fn bounds_queue(&self) -> bool {
+        self.rules.borrow().queued_tokens.is_some()
     }
 
     pub fn name(&self) -> Option<Arc<str>> {
@@ -135,12 +162,18 @@ impl Tenant {
         Err(overloaded(message, &self.ended.borrow(), missing.into()))
     }
 
+    /// Answers that are open, and prompt tokens that wait.
+    #[cfg(test)]
+    pub fn counts(&self) -> (u32, u64) {
+        (self.open.get(), self.queued_tokens.get())
+    }
+
     pub fn opened(&self, count: u32) {
         self.open.set(self.open.get() + count);
     }
 
-    pub fn closed(&self) {
-        self.open.set(self.open.get() - 1);
+    pub fn closed(&self, count: u32) {
+        self.open.set(self.open.get() - count);
     }
 
     /// An answer that was open has ended.
@@ -195,6 +228,13 @@ impl Tenant {
         }
         requests.take(1, now);
         Ok(())
+    }
+
+    /// Counts a request that was let in elsewhere.
+    pub fn count_request(&self, now: Instant) {
+        if let Some(bucket) = &mut *self.requests.borrow_mut() {
+            bucket.take(1, now);
+        }
     }
 
     /// Counts the tokens of prompts against the allowance per minute.
@@ -259,6 +299,21 @@ mod tests {
         assert!(tenant.is_within(5, 2) && !tenant.is_within(5, 3));
         tenant.opened(1);
         assert!(tenant.is_within(5, 1) && !tenant.is_within(5, 2));
+    }
+
+    #[test]
+    fn what_waits_of_a_key_is_bounded() {
+        let now = Instant::now();
+        let tenant = Tenant::new(Rules {
+            queued_tokens: Some(10),
+            ..Rules::default()
+        });
+        tenant.check_queued(1000).unwrap();
+        tenant.queued(8);
+        tenant.check_queued(2).unwrap();
+        tenant.check_queued(3).unwrap_err();
+        tenant.dequeued(8, now);
+        tenant.check_queued(1000).unwrap();
     }
 
     #[test]

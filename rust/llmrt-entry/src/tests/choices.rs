@@ -188,7 +188,7 @@ fn permits_are_taken_for_all_choices_or_none() {
         assert_eq!(rig.submitted().await.len(), 2);
         let refused = client.post(COMPLETIONS, &ask(2)).await;
         assert_eq!(refused.status, 429);
-        assert_eq!(rig.shard.router.permits_taken(), 2);
+        assert_eq!(rig.shard.gate.permits_taken(), 2);
         // More than there are at all would never be taken.
         let refused = client.post(COMPLETIONS, &ask(4)).await;
         assert_eq!(refused.status, 400);

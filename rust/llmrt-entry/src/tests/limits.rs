@@ -52,7 +52,7 @@ fn the_scheduler_may_refuse_by_credit() {
         let mut other = Client::new(rig.address, Version::Http2).await;
         let refused = other.post(COMPLETIONS, &body).await;
         assert_eq!(refused.status, 429);
-        assert_eq!(rig.shard.router.permits_taken(), 1024);
+        assert_eq!(rig.shard.gate.permits_taken(), 1024);
         rig.core.credit();
         let mut taken = false;
         while !taken {
@@ -229,7 +229,7 @@ fn a_whole_answer_without_a_window_keeps_its_permit_until_it_is_cut() {
             rig.core.step(&[end(id, FinishReason::Stop)]);
         });
         assert_eq!(answer.status, 200);
-        assert_eq!(rig.shard.router.permits_taken(), 1);
+        assert_eq!(rig.shard.gate.permits_taken(), 1);
         rig.idle().await;
         answer.whole().await.unwrap_err();
     });

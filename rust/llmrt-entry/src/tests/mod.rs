@@ -25,7 +25,7 @@ use tokio::task::LocalSet;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs a test on one thread, as a shard runs.
-fn on_one_thread<F: Future<Output = ()>>(test: F) {
+pub(crate) fn on_one_thread<F: Future<Output = ()>>(test: F) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
         tokio::time::timeout(PATIENCE, test)
@@ -35,7 +35,7 @@ fn on_one_thread<F: Future<Output = ()>>(test: F) {
 }
 
 /// Waits until `condition` holds.
-async fn until(mut condition: impl FnMut() -> bool) {
+pub(crate) async fn until(mut condition: impl FnMut() -> bool) {
     while !condition() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -134,8 +134,8 @@ impl Rig {
             options(),
         ));
         let prompts = Prompts::load(&config).unwrap();
-        let keys = Keys::load(&config).unwrap();
-        let shard = Shard::new(config, keys, prompts, outbox, None, None).unwrap();
+        let keys = Keys::load(config.keys()).unwrap();
+        let shard = Shard::new(config, keys, prompts, outbox, None, None, None).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (commands, taken) = unbounded_channel();
@@ -162,8 +162,8 @@ impl Rig {
 
     /// Waits until nothing is open and no permit is out.
     pub async fn idle(&self) {
-        let router = &self.shard.router;
-        until(|| router.open_requests() == 0 && router.permits_taken() == 0).await;
+        let (router, gate) = (&self.shard.router, &self.shard.gate);
+        until(|| router.open_requests() == 0 && gate.permits_taken() == 0).await;
     }
 }
 

@@ -93,7 +93,7 @@ fn refusals_have_the_openai_body_and_an_id() {
                 let error = &answer.json().await["error"];
                 assert_eq!(error.as_object().unwrap().len(), 4, "{error}");
             }
-            assert_eq!(rig.shard.router.permits_taken(), 0);
+            assert_eq!(rig.shard.gate.permits_taken(), 0);
         });
     }
 }
@@ -111,7 +111,7 @@ fn a_prompt_without_room_is_400() {
             answer.json().await["error"]["code"],
             "context_length_exceeded"
         );
-        assert_eq!(rig.shard.router.permits_taken(), 0);
+        assert_eq!(rig.shard.gate.permits_taken(), 0);
     });
 }
 

@@ -15,7 +15,8 @@ use tokio::sync::{mpsc, watch};
 use super::guard::WholeAnswer;
 use super::*;
 use crate::api::Usage;
-use crate::tenants::Rules;
+use crate::gate::Bounds;
+use crate::tenants::{Rules, Tenant};
 
 /// An outbox that keeps what was sent, and refuses submits when `full`.
 #[derive(Default)]
@@ -83,15 +84,18 @@ fn anybody() -> Rc<Tenant> {
 }
 
 fn router(permits: u32, buffer_bytes: usize, outbox: &Arc<Sent>) -> Rc<Router> {
-    let limits = RouterLimits {
+    let bounds = Bounds {
         permits,
         running: permits,
         queued_tokens: 0,
+    };
+    let limits = RouterLimits {
         buffer_bytes,
         stall_timeout: Duration::from_secs(1),
         ping_interval: None,
     };
-    Router::new(3, 1, limits, outbox.clone(), Rc::new(Metrics::new("m")))
+    let (gate, metrics) = (Gate::new(bounds, None), Rc::new(Metrics::new("m")));
+    Router::new(3, 1, limits, gate, outbox.clone(), metrics)
 }
 
 fn request(id: RequestId) -> Request {
@@ -107,8 +111,14 @@ fn request(id: RequestId) -> Request {
     }
 }
 
+/// A permit, if there is one now.
+fn admit(router: &Rc<Router>) -> Option<Permit> {
+    let admitted = router.gate.admit(&anybody(), 1, true).now_or_never();
+    admitted.expect("an answer at once").ok()?.pop()
+}
+
 fn open(router: &Rc<Router>, form: Form) -> Result<RequestGuard, SendError> {
-    let permit = router.admit(&anybody(), 1).expect("a permit").remove(0);
+    let permit = admit(router).expect("a permit");
     let origin = Origin {
         label: "label".into(),
         tenant: anybody(),
@@ -126,7 +136,7 @@ fn open_one(
 ) -> Result<RequestGuard, SendError> {
     let opening = Opening {
         permit,
-        waiting: None,
+        turn: None,
         request,
         form,
     };
@@ -200,7 +210,10 @@ fn a_stream_gets_what_arrived_since_it_was_last_asked() {
         outbox.aborted().is_empty(),
         "a finished request was aborted"
     );
-    assert_eq!((router.permits_taken(), router.open_requests()), (0, 0));
+    assert_eq!(
+        (router.gate.permits_taken(), router.open_requests()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -233,10 +246,10 @@ fn leaving_aborts_at_once_and_returns_the_permit() {
     let router = router(1, 1024, &outbox);
     let guard = open(&router, events()).unwrap();
     let id = guard.id;
-    assert!(router.admit(&anybody(), 1).is_err());
+    assert!(admit(&router).is_none());
     drop(guard.into_body());
     assert_eq!(outbox.aborted(), [id]);
-    assert!(router.admit(&anybody(), 1).is_ok());
+    assert!(admit(&router).is_some());
     router.deliver(frame(&[
         (id, 1, "late", None),
         (id, 0, "", Some(FinishReason::Abort)),
@@ -251,7 +264,10 @@ fn a_refused_submit_leaves_nothing_behind() {
     });
     let router = router(1, 1024, &outbox);
     assert!(matches!(open(&router, events()), Err(SendError::Full)));
-    assert_eq!((router.permits_taken(), router.open_requests()), (0, 0));
+    assert_eq!(
+        (router.gate.permits_taken(), router.open_requests()),
+        (0, 0)
+    );
     assert!(outbox.aborted().is_empty());
 }
 
@@ -282,9 +298,9 @@ fn text_is_answered_whole() {
     let end = failed.answer().now_or_never().unwrap().end;
     assert_eq!(end, End::Failed(ApiError::internal("broken")));
     // The permits stay with the answers until those have left.
-    assert_eq!(router.permits_taken(), 2);
+    assert_eq!(router.gate.permits_taken(), 2);
     drop((guard, failed));
-    assert_eq!(router.permits_taken(), 0);
+    assert_eq!(router.gate.permits_taken(), 0);
 }
 
 #[test]
@@ -301,7 +317,7 @@ fn a_dead_core_ends_everything() {
         End::Failed(error)
     );
     drop((stream, text));
-    assert_eq!(router.permits_taken(), 0);
+    assert_eq!(router.gate.permits_taken(), 0);
 }
 
 #[test]

@@ -4,143 +4,146 @@
 //! there before everybody else, only as many requests are submitted as run at once, and a few that take their place
 //! without a pause. The others wait here, in a line for each key, and the lines take turns.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use tokio::sync::oneshot;
-
+use super::claim::ClaimId;
 use crate::tenants::Tenant;
 
-/// What the scheduler has or may be given.
+/// What the scheduler has or may be given, and who waits for it.
 pub struct Turns {
     places: u32,
-    taken: Cell<u32>,
-    lines: RefCell<Lines<Waiter>>,
+    taken: u32,
+    lines: Lines<ClaimId>,
 }
 
-/// A place among the submitted generations; given back when dropped.
-pub struct Place(Rc<Turns>);
-
-struct Waiter {
-    count: u32,
-    turn: oneshot::Sender<Vec<Place>>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.taken.set(self.0.taken.get() - 1);
-        self.0.serve();
-    }
-}
+/// A place in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u64);
 
 impl Turns {
     /// For a scheduler that runs so many generations at once.
-    pub fn new(running: u32) -> Rc<Self> {
-        Rc::new(Self {
+    pub fn new(running: u32) -> Self {
+        Self {
             places: running.saturating_add(running.div_ceil(8)),
-            taken: Cell::new(0),
-            lines: RefCell::default(),
-        })
+            taken: 0,
+            lines: Lines::default(),
+        }
     }
 
-    /// Waits for the turn of `count` generations together. They have it at once while there is a place, and where one
-    /// tenant has everything.
-    pub async fn turn(self: &Rc<Self>, tenant: &Rc<Tenant>, count: u32) -> Vec<Place> {
-        if self.taken.get() < self.places || !tenant.has_others() {
-            return self.take(count);
-        }
-        let (turn, served) = oneshot::channel();
-        {
-            let mut lines = self.lines.borrow_mut();
-            // Those whose clients have left would otherwise pile up.
-            lines.retain(tenant, |waiter| !waiter.turn.is_closed());
-            lines.push(tenant, count, Waiter { count, turn });
-        }
-        // What serves lives as long as `self`.
-        served.await.unwrap_or_default()
+    /// Whether generations of `tenant` may be submitted without waiting: while there is a place, and where one tenant
+    /// has everything.
+    pub fn are_free(&self, tenant: &Tenant) -> bool {
+        self.taken < self.places || !tenant.has_others()
     }
 
-    /// Requests that wait.
+    /// Gives out `count` places, whether they are there or not.
+    pub fn take(&mut self, count: u32) {
+        self.taken += count;
+    }
+
+    /// `count` places are free again; who is next is to be asked for then.
+    pub fn give_back(&mut self, count: u32) {
+        self.taken -= count;
+    }
+
+    /// Places that are given out.
+    #[cfg(test)]
+    pub fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// Puts the `count` generations of a claim into its tenant's line.
+    pub fn push(&mut self, tenant: &Rc<Tenant>, count: u32, claim: ClaimId) -> Ticket {
+        self.lines.push(tenant, count, claim)
+    }
+
+    /// Takes a claim out of its line.
+    pub fn remove(&mut self, tenant: &Rc<Tenant>, ticket: Ticket) {
+        self.lines.remove(tenant, ticket);
+    }
+
+    /// The claim whose turn it is; `None` while no place is free. The last one may get more than are left.
+    pub fn next(&mut self) -> Option<ClaimId> {
+        (self.taken < self.places)
+            .then(|| self.lines.pop())
+            .flatten()
+    }
+
+    /// Claims that wait.
     pub fn waiting(&self) -> usize {
-        self.lines.borrow().len()
-    }
-
-    fn take(self: &Rc<Self>, count: u32) -> Vec<Place> {
-        self.taken.set(self.taken.get() + count);
-        (0..count).map(|_| Place(self.clone())).collect()
-    }
-
-    /// Gives free places to those whose turn it is. The last one may get more than are left.
-    fn serve(self: &Rc<Self>) {
-        while self.taken.get() < self.places {
-            let next = self.lines.borrow_mut().pop();
-            let Some(waiter) = next else { return };
-            if !waiter.turn.is_closed() {
-                // Where the client leaves now, the places come back by themselves.
-                drop(waiter.turn.send(self.take(waiter.count)));
-            }
-        }
+        self.lines.len()
     }
 }
 
 /// A line for each tenant. They take turns; at its turn a line may send so much on as its tenant weighs, and what is
 /// more than that it makes up for at its next turns.
-struct Lines<T>(VecDeque<Line<T>>);
+struct Lines<T> {
+    lines: VecDeque<Line<T>>,
+    next: u64,
+}
 
 struct Line<T> {
     tenant: Rc<Tenant>,
     /// What it may still send on.
     left: i64,
-    waiting: VecDeque<(u32, T)>,
+    /// By order of arrival.
+    waiting: BTreeMap<u64, (u32, T)>,
 }
 
 impl<T> Default for Lines<T> {
     fn default() -> Self {
-        Self(VecDeque::new())
+        Self {
+            lines: VecDeque::new(),
+            next: 0,
+        }
     }
 }
 
 impl<T> Lines<T> {
     fn len(&self) -> usize {
-        self.0.iter().map(|line| line.waiting.len()).sum()
+        self.lines.iter().map(|line| line.waiting.len()).sum()
     }
 
     fn of(&mut self, tenant: &Rc<Tenant>) -> Option<&mut Line<T>> {
-        self.0
+        self.lines
             .iter_mut()
             .find(|line| Rc::ptr_eq(&line.tenant, tenant))
     }
 
     /// Puts `item`, which counts for `size`, at the end of its tenant's line.
-    fn push(&mut self, tenant: &Rc<Tenant>, size: u32, item: T) {
+    fn push(&mut self, tenant: &Rc<Tenant>, size: u32, item: T) -> Ticket {
+        let number = self.next;
+        self.next += 1;
         if let Some(line) = self.of(tenant) {
-            return line.waiting.push_back((size, item));
+            line.waiting.insert(number, (size, item));
+        } else {
+            self.lines.push_back(Line {
+                tenant: tenant.clone(),
+                left: tenant.weight().into(),
+                waiting: BTreeMap::from([(number, (size, item))]),
+            });
         }
-        self.0.push_back(Line {
-            tenant: tenant.clone(),
-            left: tenant.weight().into(),
-            waiting: VecDeque::from([(size, item)]),
-        });
+        Ticket(number)
     }
 
-    fn retain(&mut self, tenant: &Rc<Tenant>, keep: impl Fn(&T) -> bool) {
+    fn remove(&mut self, tenant: &Rc<Tenant>, ticket: Ticket) {
         if let Some(line) = self.of(tenant) {
-            line.waiting.retain(|(_, item)| keep(item));
+            line.waiting.remove(&ticket.0);
         }
     }
 
     /// The item whose turn it is.
     fn pop(&mut self) -> Option<T> {
         loop {
-            let line = self.0.front_mut()?;
+            let line = self.lines.front_mut()?;
             if line.waiting.is_empty() {
-                self.0.pop_front();
+                self.lines.pop_front();
             } else if line.left <= 0 {
                 line.left += i64::from(line.tenant.weight());
-                self.0.rotate_left(1);
+                self.lines.rotate_left(1);
             } else {
-                let (size, item) = line.waiting.pop_front()?;
+                let (_, (size, item)) = line.waiting.pop_first()?;
                 line.left -= i64::from(size);
                 return Some(item);
             }
@@ -150,7 +153,6 @@ impl<T> Lines<T> {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
     use proptest::prelude::*;
 
     use super::*;
@@ -197,37 +199,33 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_waits_and_everybody_else_is_next() {
+    fn who_leaves_a_line_is_passed_over() {
         let (flood, other) = (tenant(1), tenant(1));
-        let turns = Turns::new(1);
-        let mut places: Vec<Vec<Place>> = (0..2)
-            .map(|_| turns.turn(&flood, 1).now_or_never().unwrap())
-            .collect();
-        let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(turns.turn(&flood, 1))).collect();
-        for one in &mut waiting {
-            assert!(one.now_or_never().is_none());
-        }
-        let mut late = Box::pin(turns.turn(&other, 1));
-        assert!((&mut late).now_or_never().is_none());
-        assert_eq!(turns.waiting(), 101);
-        // One of the flood was before it, and its client has left.
-        drop(waiting.remove(0));
-        places.clear();
-        assert!((&mut waiting[0]).now_or_never().is_some());
-        assert!((&mut late).now_or_never().is_some());
-        drop((waiting, late));
-        assert_eq!((turns.waiting(), turns.taken.get()), (0, 0));
+        let mut lines = Lines::default();
+        let tickets = ["f0", "f1", "f2"].map(|item| lines.push(&flood, 1, item));
+        lines.push(&other, 1, "o0");
+        lines.remove(&flood, tickets[1]);
+        assert_eq!(lines.len(), 3);
+        assert_eq!([lines.pop(), lines.pop()], [Some("f0"), Some("o0")]);
+        lines.remove(&flood, tickets[0]);
+        assert_eq!([lines.pop(), lines.pop()], [Some("f2"), None]);
     }
 
     #[test]
-    fn nobody_waits_alone() {
+    fn nobody_waits_alone_and_a_few_beside_what_runs() {
         let alone = Tenant::new(Rules::default());
-        let turns = Turns::new(1);
-        let places = turns.turn(&alone, 50).now_or_never().unwrap();
-        let more = turns.turn(&alone, 50).now_or_never().unwrap();
-        assert_eq!(turns.taken.get(), 100);
-        drop((places, more));
-        assert_eq!(turns.taken.get(), 0);
+        let mut turns = Turns::new(8);
+        turns.take(100);
+        assert!(turns.are_free(&alone) && !turns.are_free(&tenant(1)));
+        turns.give_back(92);
+        assert!(turns.are_free(&tenant(1)));
+        let other = tenant(1);
+        for number in 0..3 {
+            turns.push(&other, 1, (0, number));
+        }
+        assert_eq!(turns.next(), Some((0, 0)));
+        turns.take(1);
+        assert_eq!((turns.next(), turns.waiting()), (None, 2));
     }
 
     proptest! {
