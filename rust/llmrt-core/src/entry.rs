@@ -6,11 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use llmrt_entry::{
-    CoreDown, EntryConfig, EntryWorker, LocalClient, LocalResponse, StartError, api, exposition,
+    CoreDown, EntryConfig, EntryWorker, Joined, LocalClient, LocalResponse, StartError, api,
+    exposition,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+
+use crate::tunnel::CoreSession;
 
 /// An entry worker: HTTP server, tokenizer threads and router, on threads of its own.
 #[pyclass(frozen, module = "llmrt._core")]
@@ -19,20 +22,25 @@ pub struct Entry {
 }
 
 enum State {
-    Configured(Box<EntryConfig>),
+    Configured(Box<EntryConfig>, Option<Joined>),
     Started(EntryWorker),
     Failed,
 }
 
 #[pymethods]
 impl Entry {
-    /// Raises ValueError if the configuration is refused.
+    /// With `core`, which is used up, the worker is an entry node of that core; it ends by itself when the core will not
+    /// have it any more.
+    ///
+    /// Raises ValueError if the configuration is refused, or `core` was used before.
     #[new]
-    fn new(config_json: &str) -> PyResult<Self> {
+    #[pyo3(signature = (config_json, core=None))]
+    fn new(config_json: &str, core: Option<&CoreSession>) -> PyResult<Self> {
         let config = EntryConfig::from_json(config_json)
             .map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let joined = core.map(CoreSession::take).transpose()?;
         Ok(Self {
-            worker: Mutex::new(State::Configured(Box::new(config))),
+            worker: Mutex::new(State::Configured(Box::new(config), joined)),
         })
     }
 
@@ -44,8 +52,12 @@ impl Entry {
         py.detach(|| {
             let mut state = self.state();
             match std::mem::replace(&mut *state, State::Failed) {
-                State::Configured(config) => {
-                    *state = State::Started(EntryWorker::start(*config).map_err(to_py)?);
+                State::Configured(config, joined) => {
+                    let worker = match joined {
+                        Some(joined) => EntryWorker::start_joined(*config, joined),
+                        None => EntryWorker::start(*config),
+                    };
+                    *state = State::Started(worker.map_err(to_py)?);
                     Ok(())
                 }
                 other => {
@@ -76,9 +88,13 @@ impl Entry {
             .map(Duration::try_from_secs_f64)
             .transpose()
             .map_err(|e| PyValueError::new_err(e.to_string()))?;
-        Ok(py.detach(|| match &*self.state() {
-            State::Started(worker) => worker.wait(timeout),
-            _ => true,
+        Ok(py.detach(|| {
+            // Others may use the worker meanwhile.
+            let end = match &*self.state() {
+                State::Started(worker) => worker.end(),
+                _ => return true,
+            };
+            end.wait(timeout)
         }))
     }
 
@@ -141,6 +157,7 @@ fn to_py(error: StartError) -> PyErr {
         StartError::Config(_) | StartError::Log(_) => PyValueError::new_err(message),
         StartError::Listen(_)
         | StartError::Link(_)
+        | StartError::Join(_)
         | StartError::Signal(_)
         | StartError::Thread(_) => PyOSError::new_err(message),
         _ => PyRuntimeError::new_err(message),

@@ -7,6 +7,7 @@ mod gguf;
 mod ledger;
 mod mock;
 mod tokenizer;
+mod tunnel;
 
 use pyo3::prelude::*;
 
@@ -29,6 +30,8 @@ mod _core {
     use super::mock::{check_mock_faults, run_mock_engine};
     #[pymodule_export]
     use super::tokenizer::Tokenizer;
+    #[pymodule_export]
+    use super::tunnel::{CoreSession, join_core, run_gateway};
     #[pymodule_export]
     use super::version;
 }

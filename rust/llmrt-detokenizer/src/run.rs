@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use llmrt_link::zmq::{ZmqInbox, ZmqOutbox};
+use llmrt_link::zmq::{self, ZmqInbox};
 use llmrt_link::{Identity, LinkError, Outbox, Welcome};
 use llmrt_log::LogError;
 use llmrt_text::TokenizerError;
@@ -51,11 +51,7 @@ async fn serve_links(config: &Config, state: State) -> Result<(), RunError> {
     let identity = Identity::new("detokenizer", config.index);
     let options = config.link.options();
     let connect = |endpoint: &str| -> Result<Arc<dyn Outbox>, LinkError> {
-        Ok(Arc::new(ZmqOutbox::connect(
-            endpoint,
-            identity.clone(),
-            options,
-        )?))
+        Ok(Arc::new(zmq::connect(endpoint, identity.clone(), options)?))
     };
     let welcome = Welcome {
         incarnation: identity.incarnation,

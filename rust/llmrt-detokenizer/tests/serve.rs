@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::{HELLO, Step, decoder, id, outcome, stops, tokens};
 use llmrt_detokenizer::{Links, State, serve};
-use llmrt_link::memory::{MemoryInbox, MemoryOutbox, Network};
-use llmrt_link::{Event, Identity, Inbox, LinkOptions, Outbox, PeerId, Welcome};
+use llmrt_link::memory::{self, MemoryInbox, Network};
+use llmrt_link::{Event, Identity, Inbox, LinkOptions, LinkOutbox, Outbox, PeerId, Welcome};
 use llmrt_wire::{Call, FinishReason, Message, Output, Reply, TextFrame};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -27,8 +27,8 @@ fn bind(network: &Network, name: &str) -> MemoryInbox {
     MemoryInbox::bind(network, name, Welcome::new(), options()).expect("the name is free")
 }
 
-fn connect(network: &Network, name: &str, role: &str) -> MemoryOutbox {
-    MemoryOutbox::connect(network, name, Identity::new(role, 0), options())
+fn connect(network: &Network, name: &str, role: &str) -> LinkOutbox {
+    memory::connect(network, name, Identity::new(role, 0), options())
 }
 
 async fn ready(outbox: &impl Outbox) {
@@ -99,7 +99,7 @@ impl Stage {
         }
     }
 
-    async fn scheduler(&self) -> MemoryOutbox {
+    async fn scheduler(&self) -> LinkOutbox {
         let outbox = connect(&self.network, "tokens", "scheduler");
         ready(&outbox).await;
         outbox

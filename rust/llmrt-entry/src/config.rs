@@ -29,7 +29,9 @@ pub struct EntryConfig {
     /// answers the requests of its own process alone.
     #[serde(default)]
     pub listen_fd: Option<i32>,
-    pub endpoints: Endpoints,
+    /// Absent for a node, whose core is on another host.
+    #[serde(default)]
+    pub endpoints: Option<Endpoints>,
     /// Detokenizers of the core; all of them send results.
     #[serde(default = "defaults::detokenizers")]
     pub detokenizers: usize,

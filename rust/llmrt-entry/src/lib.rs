@@ -21,6 +21,7 @@ mod core;
 mod gate;
 mod handlers;
 mod http;
+mod links;
 mod local;
 mod metrics;
 mod openapi;
@@ -37,6 +38,7 @@ mod worker;
 
 pub use config::EntryConfig;
 pub use gate::{Keeper, KeeperError};
+pub use llmrt_tunnel::Joined;
 pub use local::{LocalClient, LocalResponse};
 pub use metrics::exposition;
 pub use shard::CoreDown;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::rt::Executor;
-use llmrt_link::{Event, Identity, Inbox, Outbox, PeerState};
+use llmrt_link::{Event, Identity, Inbox, PeerState};
 use llmrt_wire::Message;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
@@ -22,6 +22,7 @@ use crate::core::{Core, CoreState};
 use crate::gate::{Bounds, Gate};
 use crate::handlers::Probes;
 use crate::http::{BodyBudget, Cors, Hosts, HttpService, RequestIds, Routes};
+use crate::links::Links;
 use crate::local::LocalRequest;
 use crate::metrics::Metrics;
 use crate::openapi::Documents;
@@ -93,9 +94,7 @@ impl Shard {
         config: EntryConfig,
         keys: Keys,
         prompts: Prompts,
-        outbox: Arc<dyn Outbox>,
-        supervisor: Option<Arc<dyn Outbox>>,
-        keeper: Option<Arc<dyn Outbox>>,
+        links: Links,
         certificates: Option<Certificates>,
     ) -> Result<Rc<Self>, matchit::InsertError> {
         let metrics = Rc::new(Metrics::new(&config.model.name));
@@ -104,7 +103,7 @@ impl Shard {
             running: config.limits.max_running,
             queued_tokens: config.limits.max_queued_tokens,
         };
-        let gate = Gate::new(bounds, keeper);
+        let gate = Gate::new(bounds, links.keeper);
         let limits = RouterLimits {
             buffer_bytes: config.limits.response_buffer_bytes,
             stall_timeout: config.limits.stall_timeout(),
@@ -123,16 +122,16 @@ impl Shard {
             models: models(&config),
             prompts,
             router: Router::new(
-                config.worker,
+                links.place,
                 0,
                 limits,
                 gate.clone(),
-                outbox.clone(),
+                links.outbox.clone(),
                 metrics.clone(),
             ),
             gate,
-            core: Core::new(outbox, config.detokenizers),
-            control: supervisor.map(Control::new),
+            core: Core::new(links.outbox, config.detokenizers),
+            control: links.supervisor.map(Control::new),
             metrics,
             routes: Routes::new()?,
             hosts: Hosts::new(config.web.allowed_hosts.as_deref()),

@@ -6,26 +6,25 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use llmrt_link::zmq::{ZmqInbox, ZmqOutbox};
-use llmrt_link::{Identity, LinkError, LinkOptions, Outbox, Welcome};
+use llmrt_link::LinkError;
 use llmrt_log::LogError;
+use llmrt_tunnel::{Joined, Node};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{
     UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
 };
+use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::{ConfigError, EntryConfig};
 use crate::control;
+use crate::links;
 use crate::local::LocalClient;
 use crate::prompt::{PromptError, Prompts};
 use crate::server::{self, Certificates, TlsError};
 use crate::shard::{Command, CoreDown, Shard};
 use crate::tenants::{KeyFileError, Keys};
-
-/// Silence after which a worker goes on without the keeper of the server's ledger.
-const KEEPER_SILENCE: Duration = Duration::from_secs(3);
 
 /// Why a worker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +43,8 @@ pub enum StartError {
     Listen(std::io::Error),
     #[error(transparent)]
     Link(#[from] LinkError),
+    #[error("cannot go on with the core's connection: {0}")]
+    Join(std::io::Error),
     #[error("route table: {0}")]
     Routes(#[from] matchit::InsertError),
     #[error("cannot listen to signals: {0}")]
@@ -86,6 +87,19 @@ impl EntryWorker {
     /// # Errors
     /// A file, endpoint or descriptor of the configuration is not usable.
     pub fn start(config: EntryConfig) -> Result<Self, StartError> {
+        Self::start_with(config, None)
+    }
+
+    /// The same for a node that has `joined` a core on another host. It ends by itself when that core will not have it
+    /// any more.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn start_joined(config: EntryConfig, joined: Joined) -> Result<Self, StartError> {
+        Self::start_with(config, Some(joined))
+    }
+
+    fn start_with(config: EntryConfig, joined: Option<Joined>) -> Result<Self, StartError> {
         let flush = llmrt_log::init(&config.log)?;
         let prompts = Prompts::load(&config)?;
         let (commands, taken) = unbounded_channel();
@@ -98,7 +112,7 @@ impl EntryWorker {
             .spawn(move || {
                 // In this order: who has waited for the end finds the last lines written.
                 let (_flag, _flush) = (flag, flush);
-                run(config, prompts, sender, taken, &started);
+                run(config, joined, prompts, sender, taken, &started);
             })
             .map_err(StartError::Thread)?;
         start.recv().unwrap_or(Err(StartError::Lost))?;
@@ -140,6 +154,11 @@ impl EntryWorker {
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         self.ended.wait(timeout)
     }
+
+    /// Its end, to be waited for while somebody else has the worker.
+    pub fn end(&self) -> Arc<Ended> {
+        self.ended.clone()
+    }
 }
 
 impl Drop for EntryWorker {
@@ -165,6 +184,7 @@ pub fn serve(config_json: &str) -> Result<(), StartError> {
 
 fn run(
     config: EntryConfig,
+    joined: Option<Joined>,
     prompts: Prompts,
     sender: WeakUnboundedSender<Command>,
     commands: UnboundedReceiver<Command>,
@@ -180,9 +200,8 @@ fn run(
         (config.supervisor.is_some()).then(|| tracing::error_span!("entry", worker).entered());
     let tasks = LocalSet::new();
     let served = tasks.block_on(&runtime, async {
-        let (outbox, results) = connect(&config).await?;
-        let supervisor = join(&config)?;
-        let keeper = keeper(&config)?;
+        let (links, results, mut node) = links::connect(&config, joined).await?;
+        let outboxes = links.outboxes();
         let patience = config
             .supervisor
             .as_ref()
@@ -195,24 +214,19 @@ fn run(
             .as_ref()
             .map(|tls| Certificates::load(tls, http2));
         let keys = Keys::load(config.keys())?;
-        let shard = Shard::new(
-            config,
-            keys,
-            prompts,
-            outbox.clone(),
-            supervisor.clone(),
-            keeper.clone(),
-            certificates.transpose()?,
-        )?;
+        let shard = Shard::new(config, keys, prompts, links, certificates.transpose()?)?;
         if let Some(patience) = patience {
             spawn_local(control::obey(shard.clone(), sender.clone()));
             let terminated = signal(SignalKind::terminate()).map_err(StartError::Signal)?;
-            spawn_local(control::end_on(terminated, patience, sender));
+            spawn_local(control::end_on(terminated, patience, sender.clone()));
+        }
+        if let Some(fault) = node.as_mut().and_then(Node::fault) {
+            spawn_local(end_without_core(fault, sender));
         }
         // Nobody waits for it any more only when the starting thread was killed.
         let _ = started.send(Ok(()));
         shard.run(listener, results, commands).await;
-        for outbox in keeper.iter().chain(&supervisor).chain([&outbox]) {
+        for outbox in outboxes {
             outbox.close("the entry worker has ended");
         }
         Ok(())
@@ -222,43 +236,23 @@ fn run(
     }
 }
 
-async fn connect(config: &EntryConfig) -> Result<(Arc<dyn Outbox>, ZmqInbox), LinkError> {
-    let options = config.link.options();
-    let results = ZmqInbox::bind(&config.endpoints.results, Welcome::new(), options).await?;
-    let identity = Identity::new("entry", u32::from(config.worker));
-    let outbox = ZmqOutbox::connect(&config.endpoints.requests, identity, options)?;
-    Ok((Arc::new(outbox), results))
-}
-
-/// The link to the supervisor of a worker in a process of its own.
-fn join(config: &EntryConfig) -> Result<Option<Arc<dyn Outbox>>, LinkError> {
-    let Some(supervisor) = &config.supervisor else {
-        return Ok(None);
-    };
-    let identity = Identity::new("entry", u32::from(config.worker));
-    let outbox = ZmqOutbox::connect(&supervisor.control, identity, config.link.options())?;
-    Ok(Some(Arc::new(outbox)))
-}
-
-/// The link to the keeper of the server's ledger, where several workers share one. It never has a long step to make, so
-/// that silence says early that it does not answer.
-fn keeper(config: &EntryConfig) -> Result<Option<Arc<dyn Outbox>>, LinkError> {
-    let Some(endpoint) = &config.endpoints.ledger else {
-        return Ok(None);
-    };
-    let identity = Identity::new("entry", u32::from(config.worker));
-    let options = config.link.options();
-    let options = LinkOptions {
-        silence: options.silence.min(KEEPER_SILENCE),
-        ..options
-    };
-    let outbox = ZmqOutbox::connect(endpoint, identity, options)?;
-    Ok(Some(Arc::new(outbox)))
+/// Ends a node whose core will not have it any more, with the reason in the log.
+async fn end_without_core(
+    fault: oneshot::Receiver<String>,
+    commands: WeakUnboundedSender<Command>,
+) {
+    if let (Ok(reason), Some(commands)) = (fault.await, commands.upgrade()) {
+        tracing::error!(reason, "the node ends");
+        // Fails only when the worker has ended.
+        let _ = commands.send(Command::Shutdown {
+            timeout: Duration::ZERO,
+        });
+    }
 }
 
 /// Whether the thread has ended, for any number of waiters.
 #[derive(Default)]
-struct Ended {
+pub struct Ended {
     flag: Mutex<bool>,
     changed: Condvar,
 }
@@ -268,7 +262,8 @@ impl Ended {
         self.flag.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait(&self, timeout: Option<Duration>) -> bool {
+    /// Waits until it has; false when `timeout` passed before.
+    pub fn wait(&self, timeout: Option<Duration>) -> bool {
         let ended = self.lock();
         match timeout {
             None => *self

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::io::{BufRead, stdin};
 use std::time::Duration;
 
-use llmrt_link::zmq::ZmqOutbox;
+use llmrt_link::zmq;
 use llmrt_link::{Identity, LinkOptions, Outbox, PeerState};
 use llmrt_wire::{Abort, Message, Output, Reply, Request, RequestId, Sampling, Submit, TextFrame};
 use tokio::sync::mpsc;
@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         window: window.parse()?,
         ..LinkOptions::default()
     };
-    let outbox = ZmqOutbox::connect(endpoint, Identity::new(role, index.parse()?), options)?;
+    let outbox = zmq::connect(endpoint, Identity::new(role, index.parse()?), options)?;
     let mut state = outbox.state();
     let mut incoming = outbox.incoming().ok_or("taken")?;
     let mut commands = commands();

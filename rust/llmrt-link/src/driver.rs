@@ -12,19 +12,24 @@ use crate::outbox::{End, Pipe, Sender};
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Incoming half of one connection.
-pub(crate) trait Source: Send {
+pub trait Source: Send {
     /// The next frame, or why the connection ended. Cancel-safe.
     fn next(&mut self) -> impl Future<Output = Result<Bytes, String>> + Send;
 }
 
 /// Makes connections to one endpoint.
-pub(crate) trait Connector: Send + 'static {
+pub trait Connector: Send + 'static {
     type Source: Source;
 
     /// One attempt, bounded in time.
     fn connect(
         &mut self,
     ) -> impl Future<Output = Result<(Box<dyn Pipe>, Self::Source), String>> + Send;
+
+    /// Number that the other end has given us with the last connection, where it gives any.
+    fn place(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// Keeps `sender` connected until its outbox is gone.
@@ -33,7 +38,7 @@ pub(crate) async fn drive<C: Connector>(sender: Arc<Sender>, mut connector: C) {
     loop {
         match connector.connect().await {
             Ok((pipe, mut source)) => {
-                sender.attach(pipe);
+                sender.attach(pipe, connector.place());
                 let end = serve(&sender, &mut source).await;
                 if sender.state().borrow().is_ready() {
                     pause = FIRST_PAUSE;

@@ -16,13 +16,13 @@ use crate::{Event, LinkOptions, PeerId, SendError, Welcome};
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// What reaches a listener. The key names a connection.
-pub(crate) enum Arrival {
+pub enum Arrival {
     Frame { key: Bytes, raw: Bytes },
     Gone { key: Bytes },
 }
 
 /// A bound socket with its connections.
-pub(crate) trait Listener: Send {
+pub trait Listener: Send {
     /// The next arrival. Cancel-safe.
     fn next(&mut self) -> impl Future<Output = Arrival> + Send;
     /// Queues one frame without waiting; false when the connection is lost or its queue is full.

@@ -24,6 +24,7 @@ pub mod memory;
 mod options;
 mod outbox;
 mod settings;
+pub mod transport;
 pub mod zmq;
 
 use std::future::Future;
@@ -34,6 +35,7 @@ use tokio::sync::{mpsc, watch};
 
 pub use options::{Identity, LinkOptions, Welcome};
 pub use settings::{LinkTimes, Topology};
+pub use transport::LinkOutbox;
 
 /// What an outbox knows of its peer.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,15 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, SelectAll, StreamExt};
 use llmrt_wire::Message;
-use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
+use tokio::sync::mpsc;
 
-use crate::driver::{Connector, Source, drive};
-use crate::inbox::{Arrival, Desk, Listener};
-use crate::outbox::{Pipe, Sender};
-use crate::{
-    Event, Identity, Inbox, LinkError, LinkOptions, Outbox, PeerId, PeerState, SendError, Welcome,
-};
+use crate::transport::{Arrival, Connector, LinkInbox, LinkOutbox, Listener, Pipe, Source};
+use crate::{Event, Identity, Inbox, LinkError, LinkOptions, PeerId, SendError, Welcome};
 
 /// Frames that one connection holds in each direction; as many as the ZMQ twin.
 const QUEUE: usize = 100_000;
@@ -44,57 +39,18 @@ struct Line {
     back: mpsc::Sender<Bytes>,
 }
 
-/// Sending end of an in-memory link.
-pub struct MemoryOutbox {
-    sender: Arc<Sender>,
-    driver: AbortHandle,
-}
-
-impl MemoryOutbox {
-    /// Connects to `name` in the background; see [`crate::zmq::ZmqOutbox::connect`].
-    pub fn connect(
-        network: &Network,
-        name: &str,
-        identity: Identity,
-        options: LinkOptions,
-    ) -> Self {
-        let sender = Sender::new(identity, options);
-        let connector = Caller {
-            network: network.clone(),
-            name: name.to_owned(),
-        };
-        let driver = tokio::spawn(drive(sender.clone(), connector)).abort_handle();
-        Self { sender, driver }
-    }
-}
-
-impl Outbox for MemoryOutbox {
-    fn send(&self, message: &Message) -> Result<(), SendError> {
-        self.sender.send(message)
-    }
-
-    fn state(&self) -> watch::Receiver<PeerState> {
-        self.sender.state()
-    }
-
-    fn is_greeting(&self) -> bool {
-        self.sender.is_greeting()
-    }
-
-    fn incoming(&self) -> Option<mpsc::Receiver<Message>> {
-        self.sender.incoming()
-    }
-
-    fn close(&self, reason: &str) {
-        self.sender.close(reason);
-        self.driver.abort();
-    }
-}
-
-impl Drop for MemoryOutbox {
-    fn drop(&mut self) {
-        self.close("the sender is gone");
-    }
+/// Connects to `name` in the background; see [`crate::zmq::connect`].
+pub fn connect(
+    network: &Network,
+    name: &str,
+    identity: Identity,
+    options: LinkOptions,
+) -> LinkOutbox {
+    let connector = Caller {
+        network: network.clone(),
+        name: name.to_owned(),
+    };
+    LinkOutbox::over(connector, identity, options)
 }
 
 struct Caller {
@@ -148,7 +104,7 @@ impl Source for LineSource {
 
 /// Receiving end of in-memory links.
 pub struct MemoryInbox {
-    desk: Desk<Post>,
+    desk: LinkInbox<Post>,
 }
 
 impl MemoryInbox {
@@ -174,7 +130,7 @@ impl MemoryInbox {
             backs: HashMap::new(),
         };
         Ok(Self {
-            desk: Desk::new(post, welcome, &options),
+            desk: LinkInbox::over(post, welcome, &options),
         })
     }
 }
@@ -188,7 +144,7 @@ impl Inbox for MemoryInbox {
         self.desk.send(peer, message)
     }
 
-    async fn close(mut self, reason: &str) {
+    async fn close(self, reason: &str) {
         self.desk.close(reason).await;
     }
 }

@@ -16,7 +16,7 @@ const INCOMING: usize = 256;
 const OVERHEAD: usize = 1024;
 
 /// Outgoing half of one connection.
-pub(crate) trait Pipe: Send {
+pub trait Pipe: Send {
     /// Queues one frame without waiting; false when the connection is lost.
     fn push(&mut self, frame: Vec<u8>) -> bool;
 }
@@ -161,12 +161,12 @@ impl Sender {
         Err(SendError::NotReady)
     }
 
-    /// Takes over a fresh connection and greets on it.
-    pub(crate) fn attach(&self, pipe: Box<dyn Pipe>) {
+    /// Takes over a fresh connection and greets on it, by the number `place` where the peer has given one.
+    pub(crate) fn attach(&self, pipe: Box<dyn Pipe>, place: Option<u32>) {
         let hello = Message::from(Hello {
             version: VERSION,
             role: self.identity.role.clone(),
-            index: self.identity.index,
+            index: place.unwrap_or(self.identity.index),
             incarnation: self.identity.incarnation,
             tag: Default::default(),
         });

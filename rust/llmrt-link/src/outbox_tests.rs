@@ -73,7 +73,7 @@ fn sender() -> (Arc<Sender>, Kept) {
     };
     let sender = Sender::new(Identity::new("entry", 0), options);
     let kept = Kept::new();
-    sender.attach(Box::new(kept.clone()));
+    sender.attach(Box::new(kept.clone()), None);
     assert_eq!(sender.send(&call()), Err(SendError::NotReady));
     sender.handle(&ready(1, VERSION)).unwrap();
     assert!(matches!(kept.take().as_slice(), [Message::Hello(_)]));
@@ -127,10 +127,10 @@ fn what_stops_requests_passes_a_full_window() {
 #[test]
 fn who_was_never_answered_is_still_connecting() {
     let sender = Sender::new(Identity::new("entry", 0), LinkOptions::default());
-    sender.attach(Box::new(Kept::new()));
+    sender.attach(Box::new(Kept::new()), None);
     sender.detach(&lost());
     assert_eq!(*sender.state().borrow(), PeerState::Connecting);
-    sender.attach(Box::new(Kept::new()));
+    sender.attach(Box::new(Kept::new()), None);
     let reason = sender.handle(&ready(1, VERSION + 1)).unwrap_err();
     sender.detach(&End::Refused(reason));
     let named = format!("wire version {}", VERSION + 1);
@@ -196,7 +196,7 @@ fn credit_does_not_outlive_its_connection() {
     sender.handle(&credit.encode()).unwrap();
     sender.handle(&credit.encode()).unwrap();
     sender.detach(&lost());
-    sender.attach(Box::new(Kept::new()));
+    sender.attach(Box::new(Kept::new()), None);
     sender.handle(&ready(2, VERSION)).unwrap();
     assert_eq!(sender.lane().credit, 0);
 }

@@ -6,87 +6,53 @@
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
 use futures_util::{FutureExt, Stream};
 use llmrt_wire::Message;
-use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
 use zeromq::util::PeerIdentity;
 use zeromq::{
     DealerRecvHalf, DealerSendHalf, DealerSocket, Endpoint, RouterSocket, Socket, SocketEvent,
     SocketOptions, SocketRecv, SocketSend, ZmqMessage,
 };
 
-use crate::driver::{Connector, Source, drive};
-use crate::inbox::{Arrival, Desk, Listener};
-use crate::outbox::{Pipe, Sender};
-use crate::{
-    Event, Identity, Inbox, LinkError, LinkOptions, Outbox, PeerId, PeerState, SendError, Welcome,
-};
+use crate::transport::{Arrival, Connector, LinkInbox, LinkOutbox, Listener, Pipe, Source};
+use crate::{Event, Identity, Inbox, LinkError, LinkOptions, PeerId, SendError, Welcome};
 
 /// Bound of one attempt to connect; the crate's own pauses between retries stay short within it.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
-/// Sending end of a ZMQ link.
-pub struct ZmqOutbox {
-    sender: Arc<Sender>,
-    driver: AbortHandle,
-}
-
-impl ZmqOutbox {
-    /// Connects to `endpoint` in the background; nobody needs to listen there yet. Must be called within a tokio
-    /// runtime, which then carries the link.
-    pub fn connect(
-        endpoint: &str,
-        identity: Identity,
-        options: LinkOptions,
-    ) -> Result<Self, LinkError> {
-        parse(endpoint)?;
-        let sender = Sender::new(identity, options);
-        let connector = Dealer {
-            endpoint: endpoint.to_owned(),
-        };
-        let driver = tokio::spawn(drive(sender.clone(), connector)).abort_handle();
-        Ok(Self { sender, driver })
-    }
-}
-
-impl Outbox for ZmqOutbox {
-    fn send(&self, message: &Message) -> Result<(), SendError> {
-        self.sender.send(message)
-    }
-
-    fn state(&self) -> watch::Receiver<PeerState> {
-        self.sender.state()
-    }
-
-    fn is_greeting(&self) -> bool {
-        self.sender.is_greeting()
-    }
-
-    fn incoming(&self) -> Option<mpsc::Receiver<Message>> {
-        self.sender.incoming()
-    }
-
-    fn close(&self, reason: &str) {
-        self.sender.close(reason);
-        self.driver.abort();
-    }
-}
-
-impl Drop for ZmqOutbox {
-    fn drop(&mut self) {
-        self.close("the sender is gone");
-    }
+/// Connects to `endpoint` in the background; nobody needs to listen there yet. Must be called within a tokio runtime,
+/// which then carries the link.
+///
+/// # Errors
+/// It is no endpoint.
+pub fn connect(
+    endpoint: &str,
+    identity: Identity,
+    options: LinkOptions,
+) -> Result<LinkOutbox, LinkError> {
+    Ok(LinkOutbox::over(Dealer::new(endpoint)?, identity, options))
 }
 
 /// Makes DEALER sockets: a fresh one per connection, because the crate's own do not reconnect.
-struct Dealer {
+pub struct Dealer {
     endpoint: String,
+}
+
+impl Dealer {
+    /// Connects to `endpoint` when it is asked to.
+    ///
+    /// # Errors
+    /// It is no endpoint.
+    pub fn new(endpoint: &str) -> Result<Self, LinkError> {
+        parse(endpoint)?;
+        Ok(Self {
+            endpoint: endpoint.to_owned(),
+        })
+    }
 }
 
 impl Connector for Dealer {
@@ -115,7 +81,8 @@ impl Pipe for DealerPipe {
     }
 }
 
-struct DealerSource {
+/// Incoming half of a DEALER.
+pub struct DealerSource {
     recv: DealerRecvHalf,
     losses: BoxStream<'static, Bytes>,
 }
@@ -140,31 +107,24 @@ impl Source for DealerSource {
 
 /// Receiving end of ZMQ links.
 pub struct ZmqInbox {
-    desk: Desk<Router>,
+    desk: LinkInbox<Router>,
     endpoint: String,
 }
 
 impl ZmqInbox {
-    /// Binds `endpoint`, whose peers are answered with `welcome`. The socket file of a dead predecessor is replaced;
-    /// one that is still listened to is not. Must be called within a tokio runtime, which then carries the link.
+    /// Binds `endpoint`, whose peers are answered with `welcome`; see [`Router::bind`].
+    ///
+    /// # Errors
+    /// It is no endpoint, or cannot be bound.
     pub async fn bind(
         endpoint: &str,
         welcome: Welcome,
         options: LinkOptions,
     ) -> Result<Self, LinkError> {
-        if let Endpoint::Ipc(Some(path)) = parse(endpoint)? {
-            remove_stale(&path).map_err(|error| cannot_bind(endpoint, error))?;
-        }
-        let mut socket = RouterSocket::new();
-        let losses = losses(socket.monitor());
-        let bound = socket
-            .bind(endpoint)
-            .await
-            .map_err(|error| cannot_bind(endpoint, error))?;
-        let router = Router { socket, losses };
+        let (router, endpoint) = Router::bind(endpoint).await?;
         Ok(Self {
-            desk: Desk::new(router, welcome, &options),
-            endpoint: bound.to_string(),
+            desk: LinkInbox::over(router, welcome, &options),
+            endpoint,
         })
     }
 
@@ -183,14 +143,35 @@ impl Inbox for ZmqInbox {
         self.desk.send(peer, message)
     }
 
-    async fn close(mut self, reason: &str) {
+    async fn close(self, reason: &str) {
         self.desk.close(reason).await;
     }
 }
 
-struct Router {
+/// A bound ROUTER with its connections.
+pub struct Router {
     socket: RouterSocket,
     losses: BoxStream<'static, Bytes>,
+}
+
+impl Router {
+    /// Binds `endpoint`, and returns it as it was bound. The socket file of a dead predecessor is replaced; one that is
+    /// still listened to is not. Must be called within a tokio runtime, which then carries the connections.
+    ///
+    /// # Errors
+    /// It is no endpoint, or cannot be bound.
+    pub async fn bind(endpoint: &str) -> Result<(Self, String), LinkError> {
+        if let Endpoint::Ipc(Some(path)) = parse(endpoint)? {
+            remove_stale(&path).map_err(|error| cannot_bind(endpoint, error))?;
+        }
+        let mut socket = RouterSocket::new();
+        let losses = losses(socket.monitor());
+        let bound = socket
+            .bind(endpoint)
+            .await
+            .map_err(|error| cannot_bind(endpoint, error))?;
+        Ok((Self { socket, losses }, bound.to_string()))
+    }
 }
 
 impl Listener for Router {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use llmrt_link::zmq::{ZmqInbox, ZmqOutbox};
+use llmrt_link::zmq::{self, ZmqInbox};
 use llmrt_link::{Identity, LinkError, LinkOptions, Outbox, Welcome};
 use llmrt_log::LogError;
 use serde_json::json;
@@ -60,11 +60,7 @@ async fn serve_links(config: &Config) -> Result<(), RunError> {
     let inbox = ZmqInbox::bind(&config.topology.scheduler.requests, welcome, options).await?;
     let connect = |endpoint: &str, window: usize| -> Result<Arc<dyn Outbox>, LinkError> {
         let options = LinkOptions { window, ..options };
-        Ok(Arc::new(ZmqOutbox::connect(
-            endpoint,
-            identity.clone(),
-            options,
-        )?))
+        Ok(Arc::new(zmq::connect(endpoint, identity.clone(), options)?))
     };
     let detokenizers = config.topology.detokenizer.iter();
     let links = Links {

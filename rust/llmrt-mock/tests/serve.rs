@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{request, state};
-use llmrt_link::memory::{MemoryInbox, MemoryOutbox, Network};
-use llmrt_link::{Event, Identity, Inbox, LinkOptions, Outbox, SendError, Welcome};
+use llmrt_link::memory::{self, MemoryInbox, Network};
+use llmrt_link::{Event, Identity, Inbox, LinkOptions, LinkOutbox, Outbox, SendError, Welcome};
 use llmrt_mock::{Faults, Links, serve};
 use llmrt_wire::{Abort, Call, FinishReason, Message, Reply, RequestId, Submit, TokenFrame};
 use tokio::task::JoinHandle;
@@ -32,19 +32,19 @@ fn bind(network: &Network, name: &str, credit: u32) -> MemoryInbox {
     MemoryInbox::bind(network, name, welcome, options()).expect("the name is free")
 }
 
-fn connect(network: &Network, name: &str, role: &str, window: usize) -> MemoryOutbox {
+fn connect(network: &Network, name: &str, role: &str, window: usize) -> LinkOutbox {
     let options = LinkOptions {
         window,
         ..options()
     };
-    MemoryOutbox::connect(network, name, Identity::new(role, 0), options)
+    memory::connect(network, name, Identity::new(role, 0), options)
 }
 
 /// An engine and everybody around it.
 struct Stage {
     network: Network,
     tokens: MemoryInbox,
-    entry: MemoryOutbox,
+    entry: LinkOutbox,
     _control: MemoryInbox,
     engine: JoinHandle<()>,
 }

@@ -14,6 +14,7 @@ mod tests;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use llmrt_link::{Outbox, SendError};
@@ -28,7 +29,7 @@ use crate::api::{ApiError, Row};
 use crate::gate::{Gate, Permit, Refusal, Turn};
 use crate::metrics::Metrics;
 use extras::Extras;
-use outlet::Outlet;
+use outlet::{Outlet, log_end};
 use stall::Stalled;
 
 /// Bounds of a router.
@@ -57,7 +58,7 @@ type Placed = (RequestId, u32, Permit, Option<Turn>, Form);
 /// The request table and what surrounds it.
 pub struct Router {
     limits: RouterLimits,
-    worker: u16,
+    worker: Arc<AtomicU16>,
     shard: u8,
     sequence: Cell<u64>,
     outbox: Arc<dyn Outbox>,
@@ -72,7 +73,7 @@ pub struct Router {
 
 impl Router {
     pub fn new(
-        worker: u16,
+        worker: Arc<AtomicU16>,
         shard: u8,
         limits: RouterLimits,
         gate: Rc<Gate>,
@@ -120,7 +121,8 @@ impl Router {
     /// A new id of this shard.
     pub fn next_id(&self) -> RequestId {
         self.sequence.set(self.sequence.get() + 1);
-        RequestId::new(self.worker, self.shard, self.sequence.get())
+        let worker = self.worker.load(Ordering::Relaxed);
+        RequestId::new(worker, self.shard, self.sequence.get())
     }
 
     /// Submits the requests of one client request and opens their places in the table: all or none.
@@ -132,6 +134,11 @@ impl Router {
         openings: Vec<Opening>,
         origin: &Origin,
     ) -> Result<Vec<RequestGuard>, SendError> {
+        let worker = self.worker.load(Ordering::Relaxed);
+        if (openings.iter()).any(|opening| opening.request.id.worker() != worker) {
+            // A node that got another number meanwhile: the answer would not find it.
+            return Err(SendError::NotReady);
+        }
         let mut requests = Vec::with_capacity(openings.len());
         let mut places = Vec::with_capacity(openings.len());
         for opening in openings {
@@ -354,34 +361,6 @@ impl Router {
                 // Who is passed over now will have been silent for no longer than the interval next time.
                 outlet.borrow_mut().ping(now, interval - period);
             }
-        }
-    }
-}
-
-fn log_end(id: RequestId, end: &End, state: &Outlet, now: Instant) {
-    let usage = state.usage;
-    let key = state.tenant.name();
-    let key = key.as_deref();
-    let ttft_ms = state
-        .first_token
-        .map(|first| (first - state.arrived).as_millis() as u64);
-    let total_ms = (now - state.arrived).as_millis() as u64;
-    match end {
-        End::Finished(outcome) => tracing::info!(
-            id = %id,
-            request_id = &*state.label,
-            key,
-            reason = ?outcome.reason,
-            prompt_tokens = usage.prompt_tokens,
-            cached_tokens = usage.cached_tokens,
-            completion_tokens = usage.completion_tokens,
-            ttft_ms,
-            total_ms,
-            tokens_per_s = format_args!("{:.1}", state.tokens_per_second()),
-            "finished"
-        ),
-        End::Failed(error) => {
-            tracing::warn!(id = %id, request_id = &*state.label, key, total_ms, %error, "failed")
         }
     }
 }

@@ -5,7 +5,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use llmrt_wire::{FinishReason, Outcome};
+use llmrt_wire::{FinishReason, Outcome, RequestId};
 
 use super::guard::PIECE;
 use crate::api::{ApiError, Row, Told, Usage};
@@ -242,5 +242,34 @@ pub(super) fn reason(end: &End) -> FinishReason {
     match end {
         End::Finished(outcome) => outcome.reason,
         End::Failed(_) => FinishReason::Error,
+    }
+}
+
+/// Writes the line about a request that has ended.
+pub(super) fn log_end(id: RequestId, end: &End, state: &Outlet, now: Instant) {
+    let usage = state.usage;
+    let key = state.tenant.name();
+    let key = key.as_deref();
+    let ttft_ms = state
+        .first_token
+        .map(|first| (first - state.arrived).as_millis() as u64);
+    let total_ms = (now - state.arrived).as_millis() as u64;
+    match end {
+        End::Finished(outcome) => tracing::info!(
+            id = %id,
+            request_id = &*state.label,
+            key,
+            reason = ?outcome.reason,
+            prompt_tokens = usage.prompt_tokens,
+            cached_tokens = usage.cached_tokens,
+            completion_tokens = usage.completion_tokens,
+            ttft_ms,
+            total_ms,
+            tokens_per_s = format_args!("{:.1}", state.tokens_per_second()),
+            "finished"
+        ),
+        End::Failed(error) => {
+            tracing::warn!(id = %id, request_id = &*state.label, key, total_ms, %error, "failed")
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use llmrt_link::memory::{MemoryInbox, MemoryOutbox, Network};
+use llmrt_link::memory::{self, MemoryInbox, Network};
 use llmrt_link::{Identity, PeerState, Welcome};
 use llmrt_wire::FinishReason;
 use serde_json::json;
@@ -332,7 +332,7 @@ fn whoever_hears_late_of_the_core_waits_a_moment() {
     on_one_thread(async {
         let network = Network::default();
         let identity = Identity::new("entry", 1);
-        let outbox = MemoryOutbox::connect(&network, "requests", identity, options());
+        let outbox = memory::connect(&network, "requests", identity, options());
         let core = Rc::new(core::Core::new(Arc::new(outbox), 1));
         core.settle().await;
         assert_eq!(core.state(), CoreState::Starting);

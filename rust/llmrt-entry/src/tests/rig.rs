@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use llmrt_link::memory::{MemoryInbox, MemoryOutbox, Network};
-use llmrt_link::{Event, Identity, Inbox, LinkOptions, Outbox, Welcome};
+use llmrt_link::memory::{self, MemoryInbox, Network};
+use llmrt_link::{Event, Identity, Inbox, LinkOptions, LinkOutbox, Outbox, Welcome};
 use llmrt_wire::{
     Credit, FinishReason, Finished, First, Message, Outcome, Reply, Request, RequestId, TextFrame,
 };
@@ -18,6 +18,7 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use super::until;
 use crate::config::EntryConfig;
+use crate::links::Links;
 use crate::prompt::Prompts;
 use crate::shard::{Command, Shard};
 use crate::tenants::Keys;
@@ -127,15 +128,10 @@ impl Rig {
         let core = Core::with_detokenizers(&network, config.detokenizers as u32);
         let results = MemoryInbox::bind(&network, "results", Welcome::new(), options()).unwrap();
         let identity = Identity::new("entry", 0);
-        let outbox = Arc::new(MemoryOutbox::connect(
-            &network,
-            "requests",
-            identity,
-            options(),
-        ));
+        let outbox = Arc::new(memory::connect(&network, "requests", identity, options()));
         let prompts = Prompts::load(&config).unwrap();
         let keys = Keys::load(config.keys()).unwrap();
-        let shard = Shard::new(config, keys, prompts, outbox, None, None, None).unwrap();
+        let shard = Shard::new(config, keys, prompts, Links::new(outbox, 0), None).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (commands, taken) = unbounded_channel();
@@ -172,7 +168,7 @@ pub struct Core {
     messages: UnboundedReceiver<Message>,
     answers: UnboundedSender<Message>,
     scheduler: JoinHandle<()>,
-    detokenizers: Vec<MemoryOutbox>,
+    detokenizers: Vec<LinkOutbox>,
     step: u64,
 }
 
@@ -314,9 +310,9 @@ impl Core {
     }
 }
 
-fn detokenizer(network: &Network, index: u32) -> MemoryOutbox {
+fn detokenizer(network: &Network, index: u32) -> LinkOutbox {
     let identity = Identity::new("detokenizer", index);
-    MemoryOutbox::connect(network, "results", identity, options())
+    memory::connect(network, "results", identity, options())
 }
 
 /// Keeps the scheduler's inbox going; closes it when nothing can be sent any more.

@@ -1,6 +1,6 @@
 //! Others than the core on the results link: they may look, and change nothing.
 
-use llmrt_link::memory::MemoryOutbox;
+use llmrt_link::memory;
 use llmrt_link::{Identity, Outbox};
 use llmrt_wire::{Call, FinishReason, Message, Reply, TextFrame};
 use serde_json::json;
@@ -30,7 +30,7 @@ fn a_visitor_is_answered_and_changes_nothing() {
         let id = rig.core.request().await.id;
 
         let who = Identity::new("doctor", 0);
-        let visitor = MemoryOutbox::connect(&rig.network, "results", who, options());
+        let visitor = memory::connect(&rig.network, "results", who, options());
         let mut replies = visitor.incoming().unwrap();
         until(|| visitor.state().borrow().is_ready()).await;
         let forged = TextFrame {

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use llmrt_link::memory::{MemoryInbox, MemoryOutbox, Network};
-use llmrt_link::zmq::{ZmqInbox, ZmqOutbox};
-use llmrt_link::{Event, Identity, Inbox, LinkOptions, Outbox, PeerId, PeerState, Welcome};
+use llmrt_link::memory::{self, MemoryInbox, Network};
+use llmrt_link::zmq::{self, ZmqInbox};
+use llmrt_link::{
+    Event, Identity, Inbox, LinkOptions, LinkOutbox, Outbox, PeerId, PeerState, Welcome,
+};
 use llmrt_wire::{Abort, Message, Output, Request, RequestId, Sampling, Submit, TextFrame};
 use tokio::time::timeout;
 
@@ -50,7 +52,7 @@ impl Drop for Sockets {
 
 impl Fabric for Sockets {
     type Inbox = ZmqInbox;
-    type Outbox = ZmqOutbox;
+    type Outbox = LinkOutbox;
 
     async fn bind(&self, welcome: Welcome, options: LinkOptions) -> ZmqInbox {
         ZmqInbox::bind(&self.endpoint, welcome, options)
@@ -58,8 +60,8 @@ impl Fabric for Sockets {
             .unwrap()
     }
 
-    fn connect(&self, identity: Identity, options: LinkOptions) -> ZmqOutbox {
-        ZmqOutbox::connect(&self.endpoint, identity, options).unwrap()
+    fn connect(&self, identity: Identity, options: LinkOptions) -> LinkOutbox {
+        zmq::connect(&self.endpoint, identity, options).unwrap()
     }
 }
 
@@ -68,14 +70,14 @@ pub struct Memory(Network);
 
 impl Fabric for Memory {
     type Inbox = MemoryInbox;
-    type Outbox = MemoryOutbox;
+    type Outbox = LinkOutbox;
 
     async fn bind(&self, welcome: Welcome, options: LinkOptions) -> MemoryInbox {
         MemoryInbox::bind(&self.0, "inbox", welcome, options).unwrap()
     }
 
-    fn connect(&self, identity: Identity, options: LinkOptions) -> MemoryOutbox {
-        MemoryOutbox::connect(&self.0, "inbox", identity, options)
+    fn connect(&self, identity: Identity, options: LinkOptions) -> LinkOutbox {
+        memory::connect(&self.0, "inbox", identity, options)
     }
 }
 

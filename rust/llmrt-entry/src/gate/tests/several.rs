@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use llmrt_link::memory::{MemoryInbox, MemoryOutbox, Network};
+use llmrt_link::memory::{self, MemoryInbox, Network};
 use llmrt_link::{Identity, Inbox, Welcome};
 use tokio::task::{JoinHandle, spawn_local};
 
@@ -76,7 +76,7 @@ impl Office {
     /// A worker that is in touch with the keeper.
     async fn worker(&self, index: u32) -> Worker {
         let identity = Identity::new("entry", index);
-        let outbox = MemoryOutbox::connect(&self.network, "ledger", identity, options());
+        let outbox = memory::connect(&self.network, "ledger", identity, options());
         let gate = Gate::new(BOUNDS, Some(Arc::new(outbox)));
         let asking = spawn_local(gate.clone().ask_keeper());
         until(|| gate.asks_keeper()).await;

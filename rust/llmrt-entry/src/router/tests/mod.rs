@@ -84,6 +84,16 @@ fn anybody() -> Rc<Tenant> {
 }
 
 fn router(permits: u32, buffer_bytes: usize, outbox: &Arc<Sent>) -> Rc<Router> {
+    router_at(3, permits, buffer_bytes, outbox).0
+}
+
+/// A router and its worker's number.
+fn router_at(
+    worker: u16,
+    permits: u32,
+    buffer_bytes: usize,
+    outbox: &Arc<Sent>,
+) -> (Rc<Router>, Arc<AtomicU16>) {
     let bounds = Bounds {
         permits,
         running: permits,
@@ -95,7 +105,9 @@ fn router(permits: u32, buffer_bytes: usize, outbox: &Arc<Sent>) -> Rc<Router> {
         ping_interval: None,
     };
     let (gate, metrics) = (Gate::new(bounds, None), Rc::new(Metrics::new("m")));
-    Router::new(3, 1, limits, gate, outbox.clone(), metrics)
+    let place = Arc::new(AtomicU16::new(worker));
+    let router = Router::new(place.clone(), 1, limits, gate, outbox.clone(), metrics);
+    (router, place)
 }
 
 fn request(id: RequestId) -> Request {
@@ -269,6 +281,24 @@ fn a_refused_submit_leaves_nothing_behind() {
         (0, 0)
     );
     assert!(outbox.aborted().is_empty());
+}
+
+#[test]
+fn a_request_made_under_another_number_is_not_submitted() {
+    let outbox = Arc::new(Sent::default());
+    let (router, place) = router_at(3, 1, 100, &outbox);
+    let before = request(router.next_id());
+    place.store(4, Ordering::Relaxed);
+    let permit = admit(&router).unwrap();
+    let origin = Origin {
+        label: "label".into(),
+        tenant: anybody(),
+        arrived: Instant::now(),
+    };
+    let refused = open_one(&router, permit, before, events(), origin);
+    assert_eq!(refused.err(), Some(SendError::NotReady));
+    assert!(outbox.messages.lock().unwrap().is_empty() && router.gate.permits_taken() == 0);
+    assert_eq!(open(&router, events()).unwrap().id.worker(), 4);
 }
 
 #[test]
