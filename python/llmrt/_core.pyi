@@ -34,6 +34,30 @@ def merge_metrics(workers: Sequence[tuple[int, str]]) -> str:
     Their sums, and each worker's under names of its own. Without the closing line.
     """
 
+@final
+class CoreSession:
+    """A core on another host that has let this process in; for one :class:`Entry`."""
+
+    slot: int
+    """Number of this process among the entry workers of the core."""
+    core: str
+    """What the core says of itself, a JSON object."""
+
+def join_core(target_json: str) -> CoreSession:
+    """Joins a core on another host; one attempt, which takes some seconds at most.
+
+    ``target_json`` is an object of ``address`` (``HOST:PORT``), ``secret`` and ``fingerprint``. Raises ConnectionError
+    if the core cannot be reached now, PermissionError if it has another secret, RuntimeError if it refuses this
+    process, ValueError if the object cannot be read.
+    """
+
+def run_gateway(config_json: str) -> None:
+    """Lets entry nodes of other hosts in until the supervisor calls ``shutdown`` or the process gets SIGTERM.
+
+    Blocks with the GIL released. Raises ValueError if the configuration is refused, OSError if an endpoint cannot be
+    bound.
+    """
+
 def run_detokenizer(config_json: str) -> None:
     """Serves as a detokenizer until the supervisor calls ``shutdown`` or the process gets SIGTERM.
 
@@ -133,8 +157,12 @@ class Tokenizer:
 class Entry:
     """An entry worker: HTTP server, tokenizer threads and router, on threads of its own."""
 
-    def __new__(cls, config_json: str) -> Entry:
-        """Raises ValueError if the configuration is refused."""
+    def __new__(cls, config_json: str, core: CoreSession | None = None) -> Entry:
+        """With ``core``, which is used up, the worker is an entry node of that core.
+
+        It ends by itself when the core will not have it any more. Raises ValueError if the configuration is refused, or
+        ``core`` was used before.
+        """
 
     def start(self) -> None:
         """Loads the tokenizer, opens the links and serves; returns when connections are accepted.

@@ -56,6 +56,12 @@ class DetokenizerEndpoints(_Table, frozen=True):
     tokens: Endpoint
 
 
+class GatewayEndpoints(_Table, frozen=True):
+    """The gateway for entry nodes: ``status`` is for whoever looks in. It also binds the results of all nodes."""
+
+    status: Endpoint
+
+
 class RankEndpoints(_Table, frozen=True):
     """Tensor-parallel ranks: ``plan`` carries step plans, ``rendezvous`` is where their group forms."""
 
@@ -67,6 +73,7 @@ class Topology(_Table, frozen=True):
     """All endpoints. ``control`` is the supervisor's: liveness of the processes it started, and calls to them.
 
     So is ``ledger``, where there are several entry workers: it counts what the requests of all of them hold and use.
+    The last ``nodes`` of ``entry`` are places for nodes on other hosts, which the gateway keeps.
     """
 
     control: Endpoint
@@ -75,6 +82,13 @@ class Topology(_Table, frozen=True):
     detokenizer: tuple[DetokenizerEndpoints, ...]
     ranks: RankEndpoints
     ledger: Endpoint | None = None
+    nodes: int = 0
+    gateway: GatewayEndpoints | None = None
+
+    @property
+    def workers(self) -> int:
+        """Entry workers on this host; those of nodes are numbered from here on."""
+        return len(self.entry) - self.nodes
 
     def table(self) -> dict[str, str]:
         """Every endpoint by its name, such as ``entry[0].results``."""
@@ -83,6 +97,8 @@ class Topology(_Table, frozen=True):
             rows["ledger"] = self.ledger
         rows.update({f"entry[{i}].results": entry.results for i, entry in enumerate(self.entry)})
         rows.update({f"detokenizer[{i}].tokens": part.tokens for i, part in enumerate(self.detokenizer)})
+        if self.gateway is not None:
+            rows["gateway.status"] = self.gateway.status
         rows.update({"ranks.plan": self.ranks.plan, "ranks.rendezvous": self.ranks.rendezvous})
         return rows
 
@@ -127,8 +143,10 @@ class RuntimeDirectory:
         self.close()
 
 
-def build(directory: Path, entries: int = 1, detokenizers: int = 1, host: str | None = None) -> Topology:
-    """Builds the table for a number of entry workers and detokenizers.
+def build(
+    directory: Path, entries: int = 1, detokenizers: int = 1, host: str | None = None, nodes: int = 0
+) -> Topology:
+    """Builds the table for a number of entry workers and detokenizers, and of places for entry nodes.
 
     Without ``host`` all endpoints are sockets in ``directory``. With it they are free ports of that address, which
     must be one of this machine's own. Raises :class:`TopologyError` when a path is too long or the host is a wildcard.
@@ -136,16 +154,19 @@ def build(directory: Path, entries: int = 1, detokenizers: int = 1, host: str | 
     if entries < 1 or detokenizers < 1:
         raise TopologyError("a topology needs at least one entry worker and one detokenizer")
     names = ["control", "scheduler.requests", "ranks.plan", *(["ledger"] if entries > 1 else [])]
-    names += [f"entry.{i}.results" for i in range(entries)]
+    names += [f"entry.{i}.results" for i in range(entries + nodes)]
     names += [f"detokenizer.{i}.tokens" for i in range(detokenizers)]
+    names += ["gateway.status"] if nodes else []
     at = _tcp_endpoints(host, names) if host is not None else _ipc_endpoints(directory, names)
     return Topology(
         control=at["control"],
         scheduler=SchedulerEndpoints(at["scheduler.requests"]),
-        entry=tuple(EntryEndpoints(at[f"entry.{i}.results"]) for i in range(entries)),
+        entry=tuple(EntryEndpoints(at[f"entry.{i}.results"]) for i in range(entries + nodes)),
         detokenizer=tuple(DetokenizerEndpoints(at[f"detokenizer.{i}.tokens"]) for i in range(detokenizers)),
         ranks=RankEndpoints(at["ranks.plan"], f"file://{directory / 'ranks.rendezvous'}"),
         ledger=at.get("ledger"),
+        nodes=nodes,
+        gateway=GatewayEndpoints(at["gateway.status"]) if nodes else None,
     )
 
 

@@ -72,6 +72,7 @@ def test_the_yaml_form_reads_back_as_the_same_configuration(wanted: Config) -> N
         wanted,
         entry=dataclasses.replace(wanted.entry, api_key=(), admin_api_key=()),
         tls=dataclasses.replace(wanted.tls, ssl_keyfile_password=None),
+        nodes=dataclasses.replace(wanted.nodes, core_secret=None),
     )
     commented = config.to_yaml(public, {option.name: "a # b: 'c'\n" for option in config.options()})
     assert from_file(commented).config == public

@@ -67,6 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "detokenizer": {"_core", "process"},
     "entry": {"_core", "process"},
+    "gateway": {"_core", "process"},
     "supervisor": {
         "_core",
         "config",
@@ -104,7 +105,8 @@ CRATES: dict[str, set[str]] = {
     "text": {"gguf"},
     "chat": set(),
     "detokenizer": {"wire", "link", "log", "text"},
-    "entry": {"wire", "link", "log", "text", "chat"},
+    "tunnel": {"wire", "link", "log"},
+    "entry": {"wire", "link", "log", "text", "chat", "tunnel"},
     "mock": {"wire", "link", "log"},
     "bench": set(),
 }

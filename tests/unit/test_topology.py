@@ -45,6 +45,13 @@ def test_one_entry_worker_alone_needs_no_ledger(base: Path) -> None:
     assert "ledger" not in topology.build(base).table()
 
 
+def test_places_for_nodes_are_entries_behind_the_workers(base: Path) -> None:
+    built = topology.build(base, entries=2, nodes=3)
+    assert (built.workers, len(built.entry)) == (2, 5)
+    assert built.table()["gateway.status"] == f"ipc://{base}/gateway.status"
+    assert Topology.from_json(built.to_json()) == built
+
+
 def test_json_round_trip(base: Path) -> None:
     built = topology.build(base, entries=3, detokenizers=2)
     assert Topology.from_json(built.to_json()) == built

@@ -11,6 +11,7 @@ from llmrt import __version__
 
 COMMANDS = {
     "serve": ("llmrt.cli.serve", "[MODEL] [flags]", "serve a model over HTTP (the same as llmrt-serve)"),
+    "entry": ("llmrt.cli.entry", "--core URL [flags]", "answer clients for a core on another host"),
     "bench": ("llmrt.cli.bench", "serve [flags]", "measure any server that speaks the OpenAI API"),
     "chat": ("llmrt.cli.chat", "[MODEL] [flags]", "talk to a model in the terminal"),
     "doctor": ("llmrt.cli.doctor", "[flags]", "show what is missing, slow or broken"),

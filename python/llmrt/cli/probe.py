@@ -5,6 +5,7 @@ A probe goes by the role ``doctor``, whose place no part of a server holds or de
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import json
 import os
@@ -55,8 +56,12 @@ def probe(server: Facts, timeout: float) -> list[Hop]:
     health = _http(server, timeout)
     table = server.topology.table()
     used = {name: endpoint for name, endpoint in table.items() if not name.startswith("ranks.")}
-    answers = _ask(used, timeout)
-    hops = [_judge(server, name, used[name], answers[name], timeout) for name in used]
+    answers = _ask({name: used[name] for name in used if name == "gateway.status"}, timeout)
+    places = _places(answers)
+    empty = [name for name, node in places.items() if node is None]
+    answers.update(_ask({name: used[name] for name in used if name not in answers and name not in empty}, timeout))
+    hops = [_judge(server, name, used[name], answers[name], timeout) for name in used if name in answers]
+    hops = [_with_node(hop, node) if (node := places.get(hop.name)) is not None else hop for hop in hops]
     if health.state == LOADING:
         # The core greets nobody before its model is there.
         waiting = ("scheduler.requests", *(hop.name for hop in hops if hop.state == BROKEN and hop.stats))
@@ -66,7 +71,24 @@ def probe(server: Facts, timeout: float) -> list[Hop]:
         for name, endpoint in table.items()
         if name not in used
     ]
+    unused += [Hop(name, used[name], "gateway", None, UNUSED, "no entry node has joined here") for name in empty]
     return [health, *hops, *unused]
+
+
+def _places(answers: Mapping[str, _Probe]) -> dict[str, dict[str, Any] | None]:
+    """The entry node behind each place that the gateway keeps for one, ``None`` where there is none."""
+    reply = next((probe.reply for probe in answers.values()), None)
+    if reply is None or not reply.ok:
+        return {}
+    slots = json.loads(reply.value)["slots"]
+    return {f"entry[{slot['worker']}].results": slot if slot["node"] is not None else None for slot in slots}
+
+
+def _with_node(hop: Hop, node: dict[str, Any]) -> Hop:
+    """The hop to an entry node, by what the gateway knows of that."""
+    told = f"node {node['node']} since {node['seconds']:.0f} s, {node['queued_bytes']} bytes wait for it"
+    stats = {**hop.stats, "node": node["node"], "queued_bytes": node["queued_bytes"]}
+    return dataclasses.replace(hop, process="entry node", pid=None, detail=f"{told}; {hop.detail}", stats=stats)
 
 
 def _ask(endpoints: Mapping[str, str], timeout: float) -> dict[str, _Probe]:
@@ -205,6 +227,8 @@ def _process_of(name: str, server: Facts) -> str:
     part = numbered.partition("[")[0]
     if part == "scheduler":
         return part if part in server.processes else "mock engine"
+    if part == "gateway":
+        return part
     if part in ("entry", "detokenizer"):
         return next((each for each in (numbered, part) if each in server.processes), "supervisor")
     return "supervisor"

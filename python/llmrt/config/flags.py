@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 
+from llmrt.config.option import Option
 from llmrt.config.text import parse
-from llmrt.config.tree import Option, options
+from llmrt.config.tree import options
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds every option of the tree to ``parser``, group by group; flags that are not given leave no attribute."""
+def add_flags(parser: argparse.ArgumentParser, known: Iterable[Option] | None = None) -> None:
+    """Adds every option of the tree, or those ``known``, to ``parser``, group by group.
+
+    Flags that are not given leave no attribute.
+    """
     sections: dict[str, argparse._ArgumentGroup] = {}
-    for option in options():
+    for option in options() if known is None else known:
         if option.group not in sections:
             sections[option.group] = parser.add_argument_group(option.title)
         sections[option.group].add_argument(*option.spellings, dest=option.name, **_argument(option))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
 
+from llmrt.config.option import Option
 from llmrt.config.tree import Config, options
 
 _WIDE = 1 << 30
@@ -15,15 +16,15 @@ HIDDEN = "{hidden}"
 """Stands for a secret; neither a text nor a list in YAML, so that nobody's key becomes this when it is read back."""
 
 
-def to_yaml(config: Config, sources: Mapping[str, str] | None = None) -> str:
-    """All options by group, as a file for ``--config``.
+def to_yaml(config: Config, sources: Mapping[str, str] | None = None, known: Iterable[Option] | None = None) -> str:
+    """All options, or those ``known``, by group, as a file for ``--config``.
 
     With ``sources`` it is a form to look at: each line says in a comment where its value came from, and secrets are
     :data:`HIDDEN`.
     """
     lines: list[str] = []
     group = ""
-    for option in options():
+    for option in options() if known is None else known:
         if option.group != group:
             group = option.group
             lines.append(f"{group}:")

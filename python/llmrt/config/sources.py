@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from llmrt.config.option import ConfigError, Option
 from llmrt.config.text import convert, parse
-from llmrt.config.tree import Config, ConfigError, Option, groups, options
+from llmrt.config.tree import Config, groups, options
 
 PREFIX = "LLMRT_"
 FILE_VARIABLE = "LLMRT_CONFIG"
@@ -35,30 +36,37 @@ class _Given:
     source: str
 
 
-def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], file: str | None = None) -> Resolved:
+def resolve(
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str],
+    file: str | None = None,
+    known: Sequence[Option] | None = None,
+) -> Resolved:
     """Merges the sources: a flag wins over a variable, a variable over the file, the file over the default.
 
     ``flags`` holds the values of the flags that were given by option name, ``file`` is the path of a YAML file; without
-    it ``LLMRT_CONFIG`` may name one. Raises :class:`ConfigError` naming the source of what is wrong. Unknown variables
-    are no error, since other programs may own them: ``warnings`` tells of them.
+    it ``LLMRT_CONFIG`` may name one. All options are taken, or those ``known``. Raises :class:`ConfigError` naming the
+    source of what is wrong. Unknown variables are no error, since other programs may own them: ``warnings`` tells of
+    them.
     """
-    by_key = {key: option for option in options() for key in option.keys}
+    known = options() if known is None else known
+    by_key = {key: option for option in known for key in option.keys}
     path = file if file is not None else environment.get(FILE_VARIABLE) or None
     given = {} if path is None else _from_file(path, by_key)
     variables, warnings = _from_environment(environment, by_key)
     given.update(variables)
-    for option in options():
+    for option in known:
         if option.name in flags:
             value = tuple(flags[option.name]) if option.many else flags[option.name]
             given[option.name] = _Given(value, f"flag {option.flag}")
     values: dict[str, dict[str, Any]] = {}
-    for option in options():
+    for option in known:
         if option.name in given:
             values.setdefault(option.group, {})[option.name] = given[option.name].value
     parts = {name: dataclasses.replace(defaults, **values.get(name, {})) for name, defaults in groups().items()}
     config = Config(**parts)
     config.check()
-    sources = {each.name: given[each.name].source if each.name in given else DEFAULT for each in options()}
+    sources = {each.name: given[each.name].source if each.name in given else DEFAULT for each in known}
     return Resolved(config, sources, tuple(warnings))
 
 
@@ -93,7 +101,7 @@ def _from_file(path: str, by_key: Mapping[str, Option]) -> dict[str, _Given]:
         if option is None and key in groups():
             raise ConfigError(f"{where} is a group and must hold keys")
         if option is None or group not in ("", option.group):
-            raise ConfigError(f"{where} is unknown{_nearest(key, _known(group))}")
+            raise ConfigError(f"{where} is unknown{_nearest(key, _known(group, by_key))}")
         if option.name in given:
             raise ConfigError(f"{where} is set already by {given[option.name].source}; keep one of them")
         try:
@@ -143,10 +151,10 @@ def _entries(node: yaml.MappingNode, path: str) -> Iterable[tuple[str, yaml.Node
         yield key.value, child, line
 
 
-def _known(group: str) -> list[str]:
+def _known(group: str, by_key: Mapping[str, Option]) -> list[str]:
     if group in groups():
-        return [f"{group}.{key}" for option in options() if option.group == group for key in option.keys]
-    return [key for option in options() for key in option.keys] + list(groups())
+        return [f"{group}.{key}" for key, option in by_key.items() if option.group == group]
+    return [*by_key, *groups()]
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

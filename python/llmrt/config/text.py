@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llmrt.config.tree import Option
+from llmrt.config.option import Option
 
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

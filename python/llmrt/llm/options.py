@@ -18,7 +18,7 @@ _OF_THE_SOCKET = frozenset(
         "max_connection_age", "shutdown_timeout", "entry_workers",
     }
 )  # fmt: skip
-_GROUPS_OF_THE_SOCKET = frozenset({"http", "tls"})
+_GROUPS_OF_THE_SOCKET = frozenset({"http", "tls", "nodes"})
 _DEFAULTS = {"log_level": "warn", "stat_interval": 0.0, "stall_timeout": 86400.0}
 
 

@@ -79,6 +79,17 @@ class Member:
         """Whether it lives but does not answer: it fell silent, or has not joined in time."""
         return self.due is None and (self._silent or self.until_deadline(start_timeout) == 0.0)
 
+    def fault(self, start_timeout: float) -> str | None:
+        """How it failed, ``None`` while it does not; one that hangs is killed."""
+        if self.due is not None:
+            return None
+        if (fault := self.child.ended()) is not None:
+            return fault
+        if not self.hung(start_timeout):
+            return None
+        self.child.kill()
+        return f"{self.child.name} gave no sign of life"
+
     def rest(self, pause: float) -> float:
         """Leaves a dead one alone for ``pause`` seconds; returns those until it may have joined again."""
         self.due = time.monotonic() + pause

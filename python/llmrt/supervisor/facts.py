@@ -15,13 +15,17 @@ _MAX_BYTES = 16 << 20
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """One server. ``processes`` holds the ids of its processes; one entry worker alone lives in the supervisor's."""
+    """One server. ``processes`` holds the ids of its processes; one entry worker alone lives in the supervisor's.
+
+    ``nodes`` is where entry nodes join, ``None`` where they cannot.
+    """
 
     version: str
     url: str
     model: str
     processes: dict[str, int]
     topology: Topology
+    nodes: str | None = None
 
     @property
     def pid(self) -> int:

@@ -59,7 +59,7 @@ def entry(config: Config, source: ModelSource, topology: Topology, listener: soc
         descriptor = None
         if listener is not None:
             descriptor = os.dup(listener.fileno())
-            undo.callback(_close_if_open, descriptor, listener)
+            undo.callback(close_if_open, descriptor, listener)
         try:
             worker = Entry(json.dumps(entry_config(config, source, topology, descriptor)))
             worker.start()
@@ -82,7 +82,7 @@ def entry_process(
     return Child(f"entry[{worker}]", "entry", "llmrt.entry.process", configuration, index=worker, inherited=inherited)
 
 
-def _close_if_open(descriptor: int, listener: socket.socket) -> None:
+def close_if_open(descriptor: int, listener: socket.socket) -> None:
     """A worker that fails to start may have taken its descriptor, and closed it, or not."""
     with contextlib.suppress(OSError):
         if os.path.sameopenfile(descriptor, listener.fileno()):
@@ -90,7 +90,7 @@ def _close_if_open(descriptor: int, listener: socket.socket) -> None:
 
 
 def link_options(config: Config) -> link.LinkOptions:
-    """How the links of this process behave; as :func:`_link` tells the others."""
+    """How the links of this process behave; as :func:`link_times` tells the others."""
     return link.LinkOptions(heartbeat=HEARTBEAT, silence=config.process.step_deadline)
 
 
@@ -150,8 +150,8 @@ def mock_config(config: Config, source: ModelSource, topology: Topology) -> dict
         "answer_tokens": config.mock.mock_answer_tokens,
         "cached_tokens": config.mock.mock_cached_tokens,
         "faults": faults,
-        "log": _log(config),
-        "link": _link(config),
+        "log": log(config),
+        "link": link_times(config),
     }
 
 
@@ -178,19 +178,32 @@ def detokenizer_config(config: Config, source: ModelSource, topology: Topology, 
         "parent": os.getpid(),
         "topology": json.loads(topology.to_json()),
         "tokenizer": _tokenizer(source),
-        "log": _log(config),
-        "link": _link(config),
+        "log": log(config),
+        "link": link_times(config),
     }
 
 
 def entry_config(
     config: Config, source: ModelSource, topology: Topology, descriptor: int | None, worker: int = 0
 ) -> dict[str, Any]:
-    """What an entry worker is told; ``descriptor`` is that of its listening socket, if it has one.
+    """What an entry worker is told; ``descriptor`` is that of its listening socket, if it has one."""
+    return {
+        "endpoints": {
+            "requests": topology.scheduler.requests,
+            "results": topology.entry[worker].results,
+            "ledger": topology.ledger,
+        },
+        **front_door(config, source, descriptor, worker, topology.workers),
+    }
+
+
+def front_door(
+    config: Config, source: ModelSource, descriptor: int | None, worker: int = 0, workers: int = 1
+) -> dict[str, Any]:
+    """The part of it that is the same for a worker whose core is on another host.
 
     Workers share what is bounded by number or bytes; each must be able to hold one of the largest bodies.
     """
-    workers = len(topology.entry)
     bodies = max(math.ceil(config.entry.max_bodies_mb * MIB / workers), config.entry.max_body_mb * MIB)
     served = config.model.served_model_name
     # Whoever reads slowly in this process holds up nobody but itself, and no proxy is in between.
@@ -198,12 +211,7 @@ def entry_config(
     return {
         "worker": worker,
         "listen_fd": descriptor,
-        "endpoints": {
-            "requests": topology.scheduler.requests,
-            "results": topology.entry[worker].results,
-            "ledger": topology.ledger,
-        },
-        "detokenizers": len(topology.detokenizer),
+        "detokenizers": config.process.detokenizers,
         "model": {
             "name": served or source.name,
             "max_model_len": max_model_len(config, source),
@@ -235,9 +243,9 @@ def entry_config(
         "http2": front.http2(config.http),
         "web": front.web(config.http, descriptor),
         "tls": front.tls(config.tls),
-        "log": _log(config),
+        "log": log(config),
         "stat_interval_s": config.log.stat_interval,
-        "link": _link(config),
+        "link": link_times(config),
     }
 
 
@@ -254,8 +262,8 @@ def ledger(config: Config, topology: Topology) -> Ledger | None:
         "endpoint": topology.ledger,
         **_bounds(config),
         **front.keys(config),
-        "log": _log(config),
-        "link": _link(config),
+        "log": log(config),
+        "link": link_times(config),
     }
     try:
         return Ledger(json.dumps(told))
@@ -285,9 +293,11 @@ def _tokenizer(source: ModelSource) -> dict[str, str]:
     return {"kind": "gguf" if source.tokenizer.suffix == ".gguf" else "json", "path": str(source.tokenizer)}
 
 
-def _log(config: Config) -> dict[str, str]:
+def log(config: Config) -> dict[str, str]:
+    """How the Rust parts of processes log."""
     return {"format": config.log.log_format, "level": config.log.log_level}
 
 
-def _link(config: Config) -> dict[str, float]:
+def link_times(config: Config) -> dict[str, float]:
+    """How the links of other processes behave."""
     return {"heartbeat_s": HEARTBEAT, "silence_s": config.process.step_deadline}

@@ -86,14 +86,15 @@ def _clear(path: Path) -> None:
     raise StartError(f"--uds {path} is in use by another server; choose another path")
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening TCP socket. Raises :class:`StartError` when the address cannot be had."""
+def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
+    """A listening TCP socket; ``flag`` chooses its port. Raises :class:`StartError` when the address cannot be had."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (socket.gaierror, ValueError) as error:
-        raise StartError(f"--host {host}: {getattr(error, 'strerror', 'no name of a host')}") from error
+        named = "--host" if flag == "--port" else flag
+        raise StartError(f"{named} {host}: {getattr(error, 'strerror', 'no name of a host')}") from error
     with preparing():
         listener = socket.socket(family, kind, protocol)
     try:
@@ -104,7 +105,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
-            raise StartError(f"port {port} of {host} is taken; choose another one with --port") from error
+            raise StartError(f"port {port} of {host} is taken; choose another one with {flag}") from error
         raise StartError(f"cannot listen on {host} port {port}: {error.strerror}") from error
     return listener
 

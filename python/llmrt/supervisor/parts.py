@@ -20,6 +20,7 @@ from llmrt.supervisor import children, launch
 from llmrt.supervisor.children import Child
 from llmrt.supervisor.core import Member, Restarts
 from llmrt.supervisor.errors import preparing
+from llmrt.supervisor.gateway import Gateway
 from llmrt.supervisor.last_words import LastWords
 from llmrt.supervisor.workers import EntryWorkers
 
@@ -60,6 +61,7 @@ class Parts:
         self._control: link.Inbox
         self._last_words = LastWords()
         self.workers: EntryWorkers | None = None
+        self.gateway: Gateway | None = None
 
     @property
     def children(self) -> list[Child]:
@@ -80,7 +82,8 @@ class Parts:
     def _start(self, ending: contextlib.ExitStack, listener: socket.socket | None) -> None:
         self.directory = ending.enter_context(topology.RuntimeDirectory())
         workers = self.config.entry.entry_workers if listener is not None else 1
-        self.table = topology.build(self.directory.path, workers, self.config.process.detokenizers)
+        places = self.config.nodes.max_entry_nodes if self.config.nodes.core_listen is not None else 0
+        self.table = topology.build(self.directory.path, workers, self.config.process.detokenizers, nodes=places)
         self._control = link.Inbox(self.table.control, options=launch.link_options(self.config))
         ending.callback(self._control.close, "the server ends")
         self._control.register(self._poller)
@@ -89,6 +92,9 @@ class Parts:
         ending.callback(self._unwatch)
         for child in self.children:
             self._watch(child)
+        if places:
+            self.gateway = Gateway(self.config, self.source, self.table, self._watch, self._unwatch)
+            ending.callback(self.gateway.close)
         if listener is None or workers == 1:
             self.entry = launch.entry(self.config, self.source, self.table, listener)
         else:
@@ -96,8 +102,12 @@ class Parts:
             ending.callback(self.workers.close)
         ending.callback(self._end_entry)
         # A core that has ended meanwhile is dealt with as one that ends later.
-        while self.workers is not None and not self.workers.up() and not any(each.ended() for each in self.children):
+        while not self._front_is_up() and not any(each.ended() for each in self.children):
             self.wait()
+
+    def _front_is_up(self) -> bool:
+        workers = self.workers is None or self.workers.up()
+        return (self.gateway is None or self.gateway.up()) and workers
 
     def _entry_workers(self, listener: socket.socket) -> EntryWorkers:
         control = self._control
@@ -113,7 +123,8 @@ class Parts:
         """Process ids of the parts; one entry worker alone lives in the supervisor's."""
         parts = {child.name.removeprefix("the "): child.process.pid for child in self.children}
         workers = self.workers.processes() if self.workers is not None else {}
-        return {"supervisor": os.getpid(), **parts, **workers}
+        gateway = {"gateway": self.gateway.child.process.pid} if self.gateway is not None else {}
+        return {"supervisor": os.getpid(), **parts, **workers, **gateway}
 
     def listen_to(self, descriptor: int) -> None:
         """Has :meth:`wait` wake when ``descriptor`` is readable."""
@@ -123,8 +134,8 @@ class Parts:
         """Sleeps until something happens, at most ``timeout`` seconds, then takes what the control link has."""
         tended = (member for member in self.core if self._restarts is not None or member.due is None)
         deadlines = [member.until_deadline(self.config.process.start_timeout) for member in tended]
-        workers = self.workers.until_deadline() if self.workers is not None else None
-        limits = [limit for limit in (timeout, workers, *deadlines) if limit is not None]
+        deadlines += [each.until_deadline() for each in (self.workers, self.gateway) if each is not None]
+        limits = [limit for limit in (timeout, *deadlines) if limit is not None]
         link.poll(self._poller, [self._control], min(limits, default=None))
         for event in self._control.receive():
             self._notice(event)
@@ -140,11 +151,14 @@ class Parts:
             fault = self._fault(member) or self._revived(member)
             if fault is not None and not self._rested(member, fault):
                 return fault
-        return self.workers.tend() if self.workers is not None else None
+        tended = (each.tend() for each in (self.workers, self.gateway) if each is not None)
+        return next((fault for fault in tended if fault is not None), None)
 
     def stop_restarts(self) -> None:
         """From now on what has died stays dead, and :meth:`tend` tells of it."""
         self._restarts = None
+        if self.gateway is not None:
+            self.gateway.stop_restarts()
 
     def crash(self) -> str | None:
         """How a process failed; one that has ended by itself and well did not, nor one that waits for its restart."""
@@ -211,8 +225,9 @@ class Parts:
 
     def _notice(self, event: link.InboxEvent) -> None:
         self._last_words.notice(event)
-        if self.workers is not None:
-            self.workers.notice(event)
+        for part in (self.workers, self.gateway):
+            if part is not None:
+                part.notice(event)
         for member in self.core:
             if member.notice(event) and member.child.role == "scheduler":
                 self._was_up = True

@@ -8,7 +8,7 @@ import signal
 from llmrt import __version__, logs, model_source, topology
 from llmrt.config import Config
 from llmrt.process.signals import Signals
-from llmrt.supervisor import facts, front
+from llmrt.supervisor import facts, front, nodes
 from llmrt.supervisor.errors import StartError, preparing
 from llmrt.supervisor.listener import listening, url_of
 from llmrt.supervisor.parts import GOODBYE, Parts
@@ -33,6 +33,7 @@ class Supervisor:
         """
         logs.setup("supervisor", self.config.log.log_level, self.config.log.log_format)
         front.check(self.config)
+        nodes.check(self.config.nodes)
         source = model_source.resolve(self.config.model.model)
         secure = self.config.tls.ssl_certfile is not None
         with preparing():
@@ -53,8 +54,10 @@ class Supervisor:
 
     def _publish(self, parts: Parts, url: str) -> None:
         name = self.config.model.served_model_name or parts.source.name
+        join = parts.gateway.address if parts.gateway is not None else None
+        found = facts.Facts(__version__, url, name, parts.processes(), parts.table, join)
         with preparing():
-            facts.publish(parts.directory.path, facts.Facts(__version__, url, name, parts.processes(), parts.table))
+            facts.publish(parts.directory.path, found)
 
     def _publish_again(self, parts: Parts, url: str) -> None:
         """After a restart. The server goes on where that fails: only those who look in read it."""

@@ -56,7 +56,7 @@ class EntryWorkers:
         self.members: list[Member] = []
         self._ledger = launch.ledger(config, table)
         try:
-            for worker in range(len(table.entry)):
+            for worker in range(table.workers):
                 child = launch.entry_process(config, source, table, self._listener, worker)
                 self.members.append(Member(child))
                 watch(child)
@@ -71,7 +71,7 @@ class EntryWorkers:
     def up(self) -> bool:
         """Whether all workers have joined. Raises :class:`StartError` when one of them never will."""
         for member in self.members:
-            if (fault := self._fault(member)) is not None:
+            if (fault := member.fault(self._config.process.start_timeout)) is not None:
                 raise StartError(f"{fault}; its lines above say why")
         return all(member.joined for member in self.members)
 
@@ -103,7 +103,7 @@ class EntryWorkers:
         """
         self._scrapes.go_on(self._peers)
         for worker, member in enumerate(self.members):
-            if (fault := self._fault(member)) is not None:
+            if (fault := member.fault(self._config.process.start_timeout)) is not None:
                 self._unwatch(member.child)
                 if self._ending:
                     continue
@@ -175,13 +175,3 @@ class EntryWorkers:
 
     def _one_is_up(self) -> bool:
         return any(each.joined and each.due is None and each.child.ended() is None for each in self.members)
-
-    def _fault(self, member: Member) -> str | None:
-        if member.due is not None:
-            return None
-        if (fault := member.child.ended()) is not None:
-            return fault
-        if not member.hung(self._config.process.start_timeout):
-            return None
-        member.child.kill()
-        return f"{member.child.name} gave no sign of life"
