@@ -105,6 +105,22 @@ def test_a_deadline_ends_queued_and_running_requests() -> None:
     engine.check_empty()
 
 
+def test_whose_time_is_over_makes_room_for_who_comes() -> None:
+    engine = Engine(num_slots=1, max_requests=2)
+    running = engine.submit(prompt(5), max_tokens=4, ignore_eos=True)
+    late = engine.submit(prompt(5), max_tokens=4, deadline_ms=10)
+    refused = engine.submit(prompt(5), max_tokens=4)
+    engine.time += 11_000_000
+    instead = engine.submit(prompt(5), max_tokens=4, ignore_eos=True)
+    engine.run()
+    outcome = engine.stories[refused].outcome
+    assert outcome is not None and outcome.status == 429
+    assert engine.stories[late].outcome == TOO_LATE
+    for id in (running, instead):
+        engine.check(id)
+    engine.check_empty()
+
+
 # What is refused
 
 

@@ -117,8 +117,7 @@ class Scheduler:
         if request.id in self._requests:
             log.error("request %016x was submitted twice; the second is dropped", request.id)
             return False
-        if self._max_requests is not None and len(self._requests) >= self._max_requests:
-            # One entry worker knows of its own requests alone.
+        if self._is_full():
             self._frames.refuse(request, QUEUE_FULL, status=429)
             self.counters.finished[wire.ERROR] += 1
             return True
@@ -135,6 +134,17 @@ class Scheduler:
         self._deadlines.add(accepted)
         self._waiting.push(accepted)
         return True
+
+    def _is_full(self) -> bool:
+        """Whether no request more may be open; those whose time is over make room first."""
+        if self._max_requests is None or len(self._requests) < self._max_requests:
+            return False
+        self._end_late()
+        return len(self._requests) >= self._max_requests
+
+    def _end_late(self) -> None:
+        if self._deadlines.any:
+            self._end(self._deadlines.passed(self._clock()), TOO_LATE)
 
     def abort(self, ids: Iterable[int]) -> None:
         """The clients of these requests have left. Slots and pages are free at once; unknown ids are ignored."""
@@ -186,8 +196,7 @@ class Scheduler:
 
     def schedule(self) -> StepPlan | None:
         """Plans the next step and counts it as launched; ``None`` when there is nothing to compute."""
-        if self._deadlines.any:
-            self._end(self._deadlines.passed(self._clock()), TOO_LATE)
+        self._end_late()
         self._batch.grow()
         if len(self._waiting):
             self._admit()
