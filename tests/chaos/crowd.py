@@ -78,7 +78,8 @@ class Crowd:
             except asyncio.TimeoutError:
                 raise Broken(f"{protocol}, {request}: no end in {limit:g} s") from None
             self.ends[protocol, request.manner, end] += 1
-            if end is End.LOST and request.worker is not None:
+            # Who reads nothing for long does not notice when it happens.
+            if end is End.LOST and request.worker is not None and request.manner is not Manner.STALLS:
                 self.lost.append((time.monotonic(), request.worker))
             if end in (End.REFUSED, End.LOST):
                 await asyncio.sleep(self.dice.uniform(0.2, 1.0))
