@@ -86,6 +86,8 @@ def test_every_request_ends_once_and_nothing_is_left() -> None:
         assert after.files == before.files
         assert after.descriptors == before.descriptors
         assert sum(after.memory.values()) <= 1.1 * sum(before.memory.values())
+        # It alone has lived through all of it.
+        assert after.memory["supervisor"] <= 1.1 * before.memory["supervisor"]
 
         children = server.children()
         # No server will be there to hang up on who stalls.
