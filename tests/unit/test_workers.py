@@ -28,13 +28,14 @@ class FakeChild:
 
 
 class FakeTable:
-    entry = range(WORKERS)
+    workers = WORKERS
 
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Three workers that are up, none of which may be replaced any more."""
     monkeypatch.setattr(workers, "RESTARTS", 0)
+    monkeypatch.setattr(launch, "ledger", lambda *told: None)
     monkeypatch.setattr(launch, "entry_process", lambda *told: FakeChild(told[-1]))
     with socket.socket() as listener:
         given: Any = (Config(), None, FakeTable(), listener, None, lambda child: None, lambda *children: None)
