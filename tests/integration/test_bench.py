@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from llmrt.cli import bench
+from support.certificates import Authority
 from support.server import Server, wait_for
 from support.sse_server import Reply, Request, Script, ScriptedServer, scripted_server
 
@@ -86,6 +87,24 @@ def test_a_real_server_is_measured(
     names = {process["pid"] for process in report["processes"]}
     assert names >= {server.process.pid, *server.children()}
     assert report["server"]["cpu_us_per_output_token"] > report["client"]["cpu_us_per_output_token"] > 0
+
+
+def test_tls_is_spoken_with_those_who_are_vouched_for(run: Any, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    flags = ("--engine", "mock", "--mock-step-ms", "1", *authority.pair("server").flags())
+    load = ("--num-prompts", "6", "--max-concurrency", "3", "--input-len", "4", "--output-len", "4", "--warmup", "0")
+    server = Server(*flags, context=authority.context())
+    try:
+        for protocol in ((), ("--http2",)):
+            done = run(server.url, *load, *protocol, "--ssl-ca-certs", str(authority.file))
+            assert done.report["completed"] == 6, done.err
+            assert done.report["protocol"] == ("HTTP/2" if protocol else "HTTP/1.1")
+        # The system's authorities do not know this server.
+        refused = run(server.url, *load, "--model", "any")
+        assert (refused.code, refused.failures()) == (1, {"connect": 6})
+        assert "UnknownIssuer" in refused.report["failures"][0]["message"]
+    finally:
+        assert server.stop() == 0, server.log
 
 
 def test_streams_of_one_connection_are_bounded(server: Server, run: Any) -> None:
@@ -393,7 +412,9 @@ def test_an_interrupt_still_reports(tmp_path: Path) -> None:
         ("--extra-body [1]", "JSON object"),
         ('--extra-body {"stream":false}', "stream"),
         ("--header novalue", "--header"),
-        ("--base-url https://localhost", "https is not supported"),
+        ("--base-url ftp://localhost", "https://host:port"),
+        ("--ssl-ca-certs ca.pem", "needs an https URL"),
+        ("--base-url https://localhost --ssl-ca-certs /nowhere/ca.pem", "/nowhere/ca.pem"),
         ("--base-url localhost:8000", "--base-url"),
         ("--json /nowhere/x.json", "/nowhere"),
         ("--plot x.txt", ".png"),

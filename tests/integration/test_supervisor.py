@@ -123,7 +123,8 @@ def draining() -> Iterator[tuple[Server, Iterator[str]]]:
     server = Server("--engine", "mock", "--mock-step-ms", "20", "--shutdown-timeout", "60")
     try:
         with (
-            httpx2.Client(base_url=server.url, timeout=60) as client,
+            # Over HTTP/1.1: over HTTP/2 this client trips over a PING behind GOAWAY.
+            httpx2.Client(base_url=server.url, http2=False, timeout=60) as client,
             client.stream("POST", "/v1/completions", json=LONG) as response,
         ):
             lines = (line for line in response.iter_lines() if line)

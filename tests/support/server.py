@@ -48,6 +48,7 @@ class Server:
         clear: bool = False,
     ) -> None:
         self.headers = headers or {}
+        self._protocols = {"http2": False} if "--no-http2" in flags else {}
         cells_own = CELL.secure and context is None and not clear
         self.context = CELL.context() if cells_own else context
         self.log_path = Path(tempfile.mkstemp(prefix="llmrt-test-", suffix=".log")[1])
@@ -88,7 +89,7 @@ class Server:
         verify: Any = True if self.context is None else self.context
         transport = None if self.path is None else httpx2.HTTPTransport(uds=self.path)
         given = {"base_url": self.url, "headers": self.headers, "verify": verify, "transport": transport}
-        return httpx2.Client(**{"timeout": 60.0, **given, **options})
+        return httpx2.Client(**{"timeout": 60.0, **given, **self._protocols, **options})
 
     def get(self, path: str) -> httpx2.Response:
         """One GET on a connection of its own."""

@@ -51,19 +51,22 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 
 def _add_server(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--base-url", default=DEFAULT_URL, metavar="URL", help=f"http only (default: {DEFAULT_URL})")
+    group.add_argument("--base-url", default=DEFAULT_URL, metavar="URL", help=f"http or https (default: {DEFAULT_URL})")
     group.add_argument(
         "--endpoint", type=_endpoint, choices=ENDPOINTS, default="chat", help="route, or its path (default: chat)"
     )
     group.add_argument("--model", metavar="NAME", help="model to ask for (default: the first of /v1/models)")
     group.add_argument("--api-key", metavar="KEY", help="sent as bearer token")
     group.add_argument(
+        "--ssl-ca-certs", type=Path, metavar="FILE", help="authorities that vouch for it (default: the system's)"
+    )
+    group.add_argument(
         "--header", action="append", default=[], type=_header, metavar="'NAME: VALUE'", help="may be repeated"
     )
     group.add_argument(
         "--extra-body", type=_object, default={}, metavar="JSON", help="members for every body, such as temperature"
     )
-    group.add_argument("--http2", action="store_true", help="HTTP/2 with prior knowledge instead of HTTP/1.1")
+    group.add_argument("--http2", action="store_true", help="HTTP/2 instead of HTTP/1.1")
     group.add_argument(
         "--streams-per-connection", type=int, metavar="N", help="most requests at once on an HTTP/2 connection (128)"
     )
@@ -142,6 +145,7 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
         "endpoint": options.endpoint,
         "model": options.model,
         "api_key": options.api_key,
+        "ssl_ca_certs": None if options.ssl_ca_certs is None else str(options.ssl_ca_certs),
         "headers": options.header,
         "extra_body": options.extra_body,
         "http2": options.http2,

@@ -21,7 +21,7 @@ pub struct ConfigError(pub String);
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BenchConfig {
-    /// `http://host:port`, with or without `/v1` or another path before the endpoint's.
+    /// `http://host:port` or `https://host:port`, with or without `/v1` or another path before the endpoint's.
     pub base_url: String,
     pub endpoint: Endpoint,
     /// Asked from `/v1/models` if absent.
@@ -29,12 +29,15 @@ pub struct BenchConfig {
     pub model: Option<String>,
     #[serde(default)]
     pub api_key: Option<String>,
+    /// PEM file of the authorities that may vouch for an `https` server; absent: those of the system.
+    #[serde(default)]
+    pub ssl_ca_certs: Option<PathBuf>,
     #[serde(default)]
     pub headers: Vec<(String, String)>,
     /// Members added to every body; they win over the run's own.
     #[serde(default)]
     pub extra_body: Map<String, Value>,
-    /// HTTP/2 with prior knowledge instead of HTTP/1.1.
+    /// HTTP/2 instead of HTTP/1.1; in clear text with prior knowledge.
     #[serde(default)]
     pub http2: bool,
     /// Most requests at once on one HTTP/2 connection.
@@ -133,6 +136,8 @@ pub struct Goodput {
 /// A server's address, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
+    /// Whether it speaks TLS.
+    pub secure: bool,
     pub host: String,
     pub port: u16,
     /// `host:port` as it goes into the request.
@@ -227,22 +232,22 @@ impl BenchConfig {
     /// The address in `base_url`.
     ///
     /// # Errors
-    /// Not an `http://` URL.
+    /// Not an `http://` or `https://` URL.
     pub fn target(&self) -> Result<Target, ConfigError> {
         let url = &self.base_url;
         let uri: Uri = url
             .parse()
             .map_err(|e| ConfigError(format!("--base-url {url:?}: {e}")))?;
-        if uri.scheme() == Some(&Scheme::HTTPS) {
+        let secure = uri.scheme() == Some(&Scheme::HTTPS);
+        let known = secure || uri.scheme() == Some(&Scheme::HTTP);
+        let (Some(authority), true) = (uri.authority(), known) else {
             return refuse(format!(
-                "--base-url {url:?}: https is not supported; measure the server behind the TLS proxy, over http"
-            ));
-        }
-        let (Some(authority), true) = (uri.authority(), uri.scheme() == Some(&Scheme::HTTP)) else {
-            return refuse(format!(
-                "--base-url {url:?} must look like http://host:port"
+                "--base-url {url:?} must look like http://host:port or https://host:port"
             ));
         };
+        if self.ssl_ca_certs.is_some() && !secure {
+            return refuse("--ssl-ca-certs needs an https URL".into());
+        }
         if authority.as_str().contains('@') || uri.query().is_some() {
             return refuse(format!(
                 "--base-url {url:?} may have neither user name nor query"
@@ -250,8 +255,11 @@ impl BenchConfig {
         }
         let path = uri.path().trim_end_matches('/');
         Ok(Target {
+            secure,
             host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(80),
+            port: authority
+                .port_u16()
+                .unwrap_or(if secure { 443 } else { 80 }),
             authority: authority.to_string(),
             prefix: if path.ends_with("/v1") {
                 path.to_owned()
@@ -318,7 +326,8 @@ mod tests {
             ("workload", workload)
         };
         for (change, word) in [
-            (("base_url", json!("https://h")), "https is not supported"),
+            (("base_url", json!("ftp://h")), "or https://host:port"),
+            (("ssl_ca_certs", json!("ca.pem")), "needs an https URL"),
             (("base_url", json!("h:80")), "--base-url"),
             (("base_url", json!("http://u@h")), "user name"),
             (("num_prompts", json!(0)), "--num-prompts"),

@@ -1,4 +1,4 @@
-//! HTTP/2 with prior knowledge: many requests at once on a connection.
+//! HTTP/2, in clear text with prior knowledge: many requests at once on a connection.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -3,6 +3,7 @@
 mod dial;
 mod http1;
 mod http2;
+mod tls;
 
 use std::rc::Rc;
 
@@ -76,10 +77,10 @@ pub enum Body {
 
 impl Client {
     /// # Errors
-    /// A header that HTTP does not allow, or a host that has no address.
+    /// A header that HTTP does not allow, or a host that has no address, or that nobody vouches for.
     pub fn new(config: &BenchConfig) -> Result<Self, ConfigError> {
         let target = config.target()?;
-        let dialer = Rc::new(Dialer::new(&target)?);
+        let dialer = Rc::new(Dialer::new(config, &target)?);
         let pool = if config.http2 {
             Pool::Http2(http2::Pool::new(
                 dialer.clone(),
@@ -108,11 +109,15 @@ impl Client {
     /// A path that is no URI.
     pub fn uri(&self, path: &str) -> Result<Uri, ConfigError> {
         let Target {
-            authority, prefix, ..
+            authority,
+            prefix,
+            secure,
+            ..
         } = &self.target;
+        let scheme = if *secure { "https" } else { "http" };
         let text = match self.pool {
             Pool::Http1(_) => format!("{prefix}{path}"),
-            Pool::Http2(_) => format!("http://{authority}{prefix}{path}"),
+            Pool::Http2(_) => format!("{scheme}://{authority}{prefix}{path}"),
         };
         text.parse()
             .map_err(|e| ConfigError(format!("{text}: {e}")))
