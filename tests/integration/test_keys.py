@@ -20,7 +20,7 @@ from support.server import Server, wait_for
 
 from .test_http import assert_openai_error
 
-# Limits are those of one worker.
+# Lines of the log are counted; test_limits.py has limits over several workers.
 MOCK = ["--engine", "mock", "--entry-workers", "1"]
 ROOT = {"LLMRT_ADMIN_API_KEY": "root"}
 LIMITS = """
