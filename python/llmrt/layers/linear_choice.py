@@ -102,11 +102,14 @@ def _working(name: str, weights: list[torch.Tensor]) -> list[Packed] | None:
 
 
 def _choice(seconds: dict[str, list[float]], width: int) -> KernelChoice:
-    """The kernel for each bucket: the best over all, or a much faster one."""
+    """The kernel for each bucket: the best over all, or a much faster one that rounds like it."""
     best = [min(times) for times in zip(*seconds.values(), strict=True)]
     overall = min(seconds, key=lambda name: sum(t / b for t, b in zip(seconds[name], best, strict=True)))
+    # A token must not depend on how many share its step by more than the last bits.
+    alike = EXACT & seconds.keys() if overall in EXACT else {overall}
+    best = [min(seconds[name][i] for name in alike) for i in range(len(BUCKETS))]
     chosen = [
-        min(seconds, key=lambda name: seconds[name][i]) if seconds[overall][i] > WORTH_SWITCHING * best[i] else overall
+        min(alike, key=lambda name: seconds[name][i]) if seconds[overall][i] > WORTH_SWITCHING * best[i] else overall
         for i in range(len(BUCKETS))
     ]
     limits = [int((a * b) ** 0.5) for a, b in itertools.pairwise(BUCKETS)] + [_NO_LIMIT]
