@@ -16,7 +16,7 @@ use crate::metrics::CoreStats;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How much later than another worker this one may hear of a core that is up.
-const NEWS: Duration = Duration::from_secs(1);
+const NEWS: Duration = Duration::from_secs(2);
 
 /// Whether requests can be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
