@@ -26,6 +26,7 @@ mod local;
 mod metrics;
 mod openapi;
 mod prompt;
+mod results;
 mod router;
 mod server;
 mod shard;

@@ -2,22 +2,18 @@
 //! results inbox.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::rt::Executor;
-use llmrt_link::{Event, Identity, Inbox, PeerState};
-use llmrt_wire::Message;
+use llmrt_link::{Identity, Inbox, PeerState};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
 
 use crate::api::{self, ApiError, Models};
 use crate::config::EntryConfig;
-use crate::control::{self, Control};
+use crate::control::Control;
 use crate::core::{Core, CoreState};
 use crate::gate::{Bounds, Gate};
 use crate::handlers::Probes;
@@ -27,6 +23,7 @@ use crate::local::LocalRequest;
 use crate::metrics::Metrics;
 use crate::openapi::Documents;
 use crate::prompt::Prompts;
+use crate::results;
 use crate::router::{Router, RouterLimits};
 use crate::server::{Certificates, Connections, Listener, LocalExecutor};
 use crate::stat_line;
@@ -84,7 +81,7 @@ pub struct Shard {
     /// Random per start; part of the ids of answers.
     pub incarnation: u64,
     draining: Cell<bool>,
-    last_frame: Cell<Option<Instant>>,
+    pub last_frame: Cell<Option<Instant>>,
 }
 
 impl Shard {
@@ -151,11 +148,11 @@ impl Shard {
     pub async fn run<I: Inbox + 'static>(
         self: Rc<Self>,
         listener: Option<Listener>,
-        results: I,
+        inbox: I,
         mut commands: UnboundedReceiver<Command>,
     ) {
         let accepting = listener.map(|listener| spawn_local(self.clone().accept(listener)));
-        spawn_local(self.clone().take_results(results));
+        spawn_local(results::take(self.clone(), inbox));
         spawn_local(self.clone().watch_scheduler());
         spawn_local(self.clone().take_replies());
         spawn_local(self.gate.clone().ask_keeper());
@@ -258,65 +255,6 @@ impl Shard {
         self.draining.get()
     }
 
-    async fn take_results<I: Inbox>(self: Rc<Self>, mut inbox: I) {
-        // Others may look in (`llmrt doctor`); the core does not depend on them.
-        let mut detokenizers = HashMap::new();
-        loop {
-            match self.next_result(&mut inbox).await {
-                Event::Message {
-                    message: Message::TextFrame(frame),
-                    peer,
-                } => {
-                    let step = frame.step;
-                    if !detokenizers.contains_key(&peer) {
-                        tracing::warn!(step, "frame of somebody else than a detokenizer dropped");
-                    } else {
-                        self.last_frame.set(Some(Instant::now()));
-                        self.router.deliver(frame);
-                    }
-                }
-                Event::Message {
-                    message: Message::Call(call),
-                    peer,
-                } => {
-                    let reply = control::reply(&call, control::look(&self, &call));
-                    if let Err(error) = inbox.send(peer, &reply.into()) {
-                        tracing::warn!(%error, method = call.method, "call not answered");
-                    }
-                }
-                Event::Message { message, .. } => {
-                    tracing::debug!(kind = ?message.kind(), "message that has no business here");
-                }
-                Event::Joined { hello, peer } => {
-                    tracing::debug!(role = hello.role, index = hello.index, "joined");
-                    if hello.role == "detokenizer" {
-                        detokenizers.insert(peer, hello.index);
-                        self.core.detokenizer_joined(hello.index);
-                    }
-                }
-                Event::Left { reason, peer } => {
-                    if let Some(index) = detokenizers.remove(&peer) {
-                        self.core.detokenizer_left(index, &reason);
-                        self.detokenizer_lost(index as usize, &reason);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The next event; what those before it brought leaves before it is waited for.
-    async fn next_result(&self, inbox: &mut impl Inbox) -> Event {
-        let mut next = pin!(inbox.recv());
-        poll_fn(|cx| {
-            let poll = next.as_mut().poll(cx);
-            if poll.is_pending() {
-                self.router.flush();
-            }
-            poll
-        })
-        .await
-    }
-
     /// What somebody who looks in is told.
     pub fn stats(&self) -> serde_json::Value {
         let core = match self.core.state() {
@@ -405,7 +343,7 @@ impl Shard {
     }
 
     /// Ends the requests whose text a detokenizer made; those of others go on when its successor is there.
-    fn detokenizer_lost(&self, index: usize, reason: &str) {
+    pub fn detokenizer_lost(&self, index: usize, reason: &str) {
         tracing::warn!(index, reason, "a detokenizer is lost");
         let error = ApiError::unavailable("The text of this answer got lost with its process.");
         let detokenizers = self.config.detokenizers;
