@@ -30,6 +30,8 @@ ENTRY = {f"{name}.results": name for name in CELL.entry_processes} or {
 }
 HOPS = {
     "control": "supervisor",
+    # What several workers ask.
+    **({"ledger": "supervisor"} if CELL.workers > 1 else {}),
     **ENTRY,
     "scheduler.requests": "scheduler",
     "detokenizer[0].tokens": "detokenizer",

@@ -20,6 +20,7 @@ import pytest
 from llmrt import wire
 from llmrt.cli import probe
 from llmrt.supervisor import facts
+from support.h2_client import H2Client
 from support.server import Server, wait_for
 
 WORKERS = 3
@@ -127,6 +128,17 @@ def test_a_stop_string_ends_an_answer_whichever_detokenizer_finds_it(server: Ser
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(one, range(24))) == {(TEXT.partition("naïve")[0], "stop")}
+    server.wait_idle()
+
+
+def test_a_burst_is_answered_whole(server: Server) -> None:
+    # More at once than the ledger's answers would fit in a short queue.
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(H2Client(server.host, server.port)) for _ in range(WORKERS)]
+        bodies = {"prompt": [1], "max_tokens": 1}
+        asked = [(client, client.post("/v1/completions", bodies)) for client in clients for _ in range(400)]
+        for client, stream in asked:
+            assert json.loads(client.finish(stream))["usage"]["completion_tokens"] == 1
     server.wait_idle()
 
 

@@ -97,6 +97,24 @@ def test_wrong_content_type_is_400(client: httpx2.Client, content_type: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("path", "content_type", "status"),
+    [(CHAT, "text/plain", 400), ("/v1/nothing", "application/json", 404), ("/health", "application/json", 405)],
+)
+def test_a_refusal_before_the_body_has_come_ends_no_connection(
+    server: Server, path: str, content_type: str, status: int
+) -> None:
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content_type}\r\ncontent-length: 2\r\n\r\n"
+    with CELL.connect(server.host, server.port, "http/1.1") as connection, connection.makefile("rb") as answers:
+        for _ in range(3):
+            connection.sendall(head.encode())
+            assert answers.readline().split()[1] == str(status).encode()
+            fields = dict(line.lower().split(b": ") for line in iter(answers.readline, b"\r\n"))
+            assert b"connection" not in fields
+            assert json.loads(answers.read(int(fields[b"content-length"])))["error"]["message"]
+            connection.sendall(b"{}")
+
+
+@pytest.mark.parametrize(
     ("change", "param"),
     [
         ({"logit_bias": {"49152": 1}}, "logit_bias"),

@@ -278,6 +278,8 @@ def test_new_keys_hold_on_all_workers_and_on_successors(own: Callable[..., Serve
             os.replace(new, path)
             for client in doors.all:
                 wait_for(lambda client=client: ask(client, "old").status_code == 401, "the new file on every worker")
+                # The ledger reads the file by itself.
+                wait_for(lambda client=client: ask(client, "both").status_code == 429, "the new limit")
                 refused(client, "both", 60)
                 assert ask(client, "new").status_code == 200
             os.kill(pid_of(server, "entry[1]"), signal.SIGKILL)

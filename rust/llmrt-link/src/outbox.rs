@@ -8,8 +8,9 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use crate::{Identity, LinkOptions, PeerState, SendError};
 
-/// Messages from the peer that wait for their reader; calls are rare.
-const INCOMING: usize = 256;
+/// Messages from the peer that wait for their reader. Many requests that come at once get their answers of the ledger
+/// at once, and one that was lost would be waited for.
+const INCOMING: usize = 1 << 16;
 
 /// What a queued message takes beside its bytes. It also keeps the count of messages in a window below the bound of
 /// the transports' queues, so that a full window always shows first.

@@ -34,7 +34,10 @@ pub async fn read_json(
     body: RequestBody,
 ) -> Result<Held<Bytes>, ApiError> {
     let limits = &shard.config.limits;
-    check_type(headers)?;
+    if let Err(refusal) = check_type(headers) {
+        leave(shard, headers, body);
+        return Err(refusal);
+    }
     let too_large = || {
         let message = format!(
             "The request body is larger than {} bytes.",
@@ -44,11 +47,7 @@ pub async fn read_json(
     };
     let announced = body.size_hint().lower();
     if announced > limits.max_body_bytes as u64 {
-        // Who waits for `100 Continue` sends nothing, unless we read.
-        if !headers.contains_key(EXPECT) {
-            let limit = LINGER * limits.max_body_bytes;
-            LocalExecutor.execute(discard(body, limit, limits.body_timeout()));
-        }
+        leave(shard, headers, body);
         return Err(too_large());
     }
     let collected = collect(body, limits.max_body_bytes, shard.bodies.reserve());
@@ -67,6 +66,17 @@ pub async fn read_json(
             let message = format!("The request body did not arrive within {seconds} s.");
             Err(ApiError::new(ErrorKind::Deadline, message))
         }
+    }
+}
+
+/// Reads a body that nobody wants while its answer is on its way. Left alone it would end a connection of HTTP/1.1,
+/// unless it had arrived by then, and its client would not be told.
+pub fn leave(shard: &Shard, headers: &HeaderMap, body: RequestBody) {
+    // Who waits for `100 Continue` sends nothing, unless we read.
+    if !body.is_end_stream() && !headers.contains_key(EXPECT) {
+        let limits = &shard.config.limits;
+        let limit = LINGER * limits.max_body_bytes;
+        LocalExecutor.execute(discard(body, limit, limits.body_timeout()));
     }
 }
 

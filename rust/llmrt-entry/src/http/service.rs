@@ -12,7 +12,7 @@ use http_body_util::Either;
 use hyper::body::{Body as _, Incoming};
 use hyper::service::Service;
 
-use super::body::RequestBody;
+use super::body::{RequestBody, leave};
 use super::cors;
 use super::keys;
 use super::request_id::X_REQUEST_ID;
@@ -126,6 +126,13 @@ async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Orig
     let path = below(&shard.config.web.root_path, request.uri().path()).to_owned();
     let version = request.version();
     let mut origin = origin.clone();
+    let unread = |request: Request<RequestBody>| {
+        // On HTTP/2 the stream ends alone.
+        if version < Version::HTTP_2 {
+            let (head, body) = request.into_parts();
+            leave(shard, &head.headers, body);
+        }
+    };
     let answer = match shard.routes.find(&method, &path) {
         Found::Route(route, parameter) => {
             match keys::authorise(&shard.keys, route, request.headers()) {
@@ -133,11 +140,20 @@ async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Orig
                     origin.tenant = tenant;
                     handlers::dispatch(shard, route, parameter, request, &origin).await
                 }
-                Err(refusal) => Err(refusal),
+                Err(refusal) => {
+                    unread(request);
+                    Err(refusal)
+                }
             }
         }
-        Found::Method(allow) => return method_not_allowed(allow),
-        Found::Nothing => Err(ApiError::route_not_found(method.as_str(), &path)),
+        Found::Method(allow) => {
+            unread(request);
+            return method_not_allowed(allow);
+        }
+        Found::Nothing => {
+            unread(request);
+            Err(ApiError::route_not_found(method.as_str(), &path))
+        }
     };
     answer.unwrap_or_else(|refusal| {
         let status = refusal.status().as_u16();
