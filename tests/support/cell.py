@@ -16,6 +16,7 @@ import shutil
 import socket
 import ssl
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ class Cell:
         """Makes the protocol that of all clients in this process that are not told another one."""
         if self.protocol != "h1":
             for client in (httpx2.Client, httpx2.AsyncClient):
-                _default(client, self.context() if self.secure else None)
+                _default(client, self.context if self.secure else None)
 
 
 @functools.cache
@@ -102,7 +103,8 @@ def _certificates() -> tuple[Authority, Pair, Pair]:
     return authority, authority.pair("server"), authority.pair("member", "member@example.org")
 
 
-def _default(client: type, context: ssl.SSLContext | None) -> None:
+def _default(client: type, context: Callable[[], ssl.SSLContext] | None) -> None:
+    """``context`` makes one for each client: they write the protocols that they offer into it."""
     plain = client.__init__  # type: ignore[misc]
 
     def init(self: Any, *args: Any, **given: Any) -> None:
@@ -110,7 +112,7 @@ def _default(client: type, context: ssl.SSLContext | None) -> None:
             given |= {"http1": False, "http2": True}
         # The module's own functions say True for what is not said.
         if context is not None and given.get("verify", True) is True:
-            given["verify"] = context
+            given["verify"] = context()
         plain(self, *args, **given)
 
     client.__init__ = init  # type: ignore[misc]
