@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from llmrt import __version__, config
-from llmrt.config import Option, Resolved
+from llmrt.config import Config, Option, Resolved
+from llmrt.model_config import ModelError
+
+USAGE_ERROR = 2
 
 EPILOGUE = """every option is also a variable (--max-connections: LLMRT_MAX_CONNECTIONS) and a key of the file that
 --config names (max_connections, alone or below its group). A flag wins over a variable, a variable over the file."""
@@ -56,3 +59,32 @@ def resolve(
     for warning in resolved.warnings:
         print(f"{flags.prog}: warning: {warning}", file=sys.stderr)
     return namespace, resolved
+
+
+def run(
+    flags: argparse.ArgumentParser,
+    arguments: Sequence[str] | None,
+    known: Sequence[Option],
+    check: Callable[[Resolved], None],
+    start: Callable[[Config], int],
+) -> int:
+    """Does what the command line asks for; returns the exit code.
+
+    ``check`` raises what a start would raise, and prints what it has found; the configuration is printed behind that.
+    """
+    namespace, resolved = resolve(flags, arguments, known)
+    if namespace.dump_config:
+        print(config.to_yaml(resolved.config, known=known), end="")
+        return 0
+
+    from llmrt.supervisor.errors import StartError
+
+    try:
+        if not namespace.check:
+            return start(resolved.config)
+        check(resolved)
+    except (ModelError, StartError) as error:
+        print(f"{flags.prog}: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    print(config.to_yaml(resolved.config, resolved.sources, known), end="")
+    return 0

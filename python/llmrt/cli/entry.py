@@ -8,9 +8,6 @@ from collections.abc import Sequence
 
 from llmrt import config
 from llmrt.cli import configured
-from llmrt.model_config import ModelError
-
-USAGE_ERROR = 2
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -24,24 +21,17 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None, program: str = "llmrt entry") -> int:
     """Runs the node until a signal ends it; returns the exit code."""
-    known = config.node_options()
-    namespace, resolved = configured.resolve(parser(program), arguments, known)
-    if namespace.dump_config:
-        print(config.to_yaml(resolved.config, known=known), end="")
-        return 0
+    return configured.run(parser(program), arguments, config.node_options(), _check, _start)
 
-    from llmrt.supervisor.errors import StartError
+
+def _start(options: config.Config) -> int:
     from llmrt.supervisor.node import Node
 
-    try:
-        return _check(resolved) if namespace.check else Node(resolved.config).run()
-    except (ModelError, StartError) as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        return USAGE_ERROR
+    return Node(options).run()
 
 
-def _check(resolved: config.Resolved) -> int:
-    """Prints the configuration when a node could start with it; the core is not asked."""
+def _check(resolved: config.Resolved) -> None:
+    """Tells what a node would serve if it could start; the core is not asked."""
     from llmrt import model_source
     from llmrt.supervisor import front, node
 
@@ -49,8 +39,6 @@ def _check(resolved: config.Resolved) -> int:
     front.check(resolved.config)
     source = model_source.resolve(resolved.config.model.model)
     print(f"# {source.name}: tokenizer and template of {source.path}")
-    print(config.to_yaml(resolved.config, resolved.sources, config.node_options()), end="")
-    return 0
 
 
 if __name__ == "__main__":

@@ -9,9 +9,6 @@ from pathlib import Path
 
 from llmrt import config
 from llmrt.cli import configured
-from llmrt.model_config import ModelError
-
-USAGE_ERROR = 2
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -22,24 +19,17 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None, program: str = "llmrt-serve") -> int:
     """Runs the server until a signal ends it; returns the exit code."""
-    known = config.server_options()
-    namespace, resolved = configured.resolve(parser(program), arguments, known)
-    if namespace.dump_config:
-        print(config.to_yaml(resolved.config, known=known), end="")
-        return 0
+    return configured.run(parser(program), arguments, config.server_options(), _check, _start)
 
-    from llmrt.supervisor.errors import StartError
+
+def _start(options: config.Config) -> int:
     from llmrt.supervisor.supervisor import Supervisor
 
-    try:
-        return _check(resolved) if namespace.check else Supervisor(resolved.config).run()
-    except (ModelError, StartError) as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        return USAGE_ERROR
+    return Supervisor(options).run()
 
 
-def _check(resolved: config.Resolved) -> int:
-    """Prints the configuration when a server could start with it; raises what a start would raise."""
+def _check(resolved: config.Resolved) -> None:
+    """Tells what a server would serve; raises what its start would raise."""
     from llmrt import model_source, topology
     from llmrt.supervisor import front, launch, nodes
 
@@ -51,8 +41,6 @@ def _check(resolved: config.Resolved) -> int:
         launch.mock_config(resolved.config, source, topology.build(Path("/")))
     print(f"# {source.name}: {source.config.architecture}, {source.format}, at most {longest} tokens per request")
     print(f"# {source.path}")
-    print(config.to_yaml(resolved.config, resolved.sources, config.server_options()), end="")
-    return 0
 
 
 if __name__ == "__main__":
