@@ -1,6 +1,6 @@
 //! What a detokenizer is told at its start: one JSON object.
 
-use llmrt_link::{LinkTimes, Topology};
+use llmrt_link::{ConfigError, LinkTimes, Rule, Topology, read_config};
 use llmrt_log::LogConfig;
 use llmrt_text::TokenizerSource;
 use serde::Deserialize;
@@ -20,45 +20,28 @@ pub struct Config {
     pub link: LinkTimes,
 }
 
-/// Why a configuration was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    #[error("detokenizer configuration: {0}")]
-    Json(#[from] serde_json::Error),
-    #[error("detokenizer configuration: {name} must be {rule}")]
-    Range {
-        name: &'static str,
-        rule: &'static str,
-    },
-}
-
 impl Config {
     /// Reads and checks the JSON object.
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
-        let config: Self = serde_json::from_str(json)?;
+        read_config("detokenizer", json, Self::rules)
+    }
+
+    fn rules(&self) -> Vec<Rule> {
         let workers = 1..=usize::from(llmrt_wire::RequestId::MAX_WORKERS);
-        let topology = &config.topology;
-        let rules = [
+        let topology = &self.topology;
+        vec![
             (
                 workers.contains(&topology.entry.len()),
                 "topology.entry",
                 "a list of 1 to 4096 workers",
             ),
             (
-                topology.detokenizer.len() > config.index as usize,
+                topology.detokenizer.len() > self.index as usize,
                 "index",
                 "a position in topology.detokenizer",
             ),
-            (
-                config.link.are_sound(),
-                "link.heartbeat_s and link.silence_s",
-                "positive numbers of seconds",
-            ),
-        ];
-        match rules.into_iter().find(|(holds, _, _)| !holds) {
-            Some((_, name, rule)) => Err(ConfigError::Range { name, rule }),
-            None => Ok(config),
-        }
+            self.link.rule(),
+        ]
     }
 }
 

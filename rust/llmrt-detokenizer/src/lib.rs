@@ -15,7 +15,7 @@ mod state;
 mod stream;
 mod told;
 
-pub use config::{Config, ConfigError};
+pub use config::Config;
 pub use run::{RunError, run};
 pub use serve::{Links, serve};
 pub use state::{State, Stats};

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use llmrt_link::zmq::{self, ZmqInbox};
-use llmrt_link::{Identity, LinkError, Outbox, Welcome};
+use llmrt_link::{ConfigError, Identity, LinkError, Outbox, Welcome};
 use llmrt_log::LogError;
 use llmrt_text::TokenizerError;
 use llmrt_text::decode::TokenDecoder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::serve::{Links, serve};
 use crate::state::State;
 

@@ -7,7 +7,7 @@ mod tls;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use llmrt_link::LinkTimes;
+use llmrt_link::{ConfigError, LinkTimes, Rule, read_config};
 use llmrt_log::LogConfig;
 use llmrt_text::TokenizerSource;
 use serde::Deserialize;
@@ -139,20 +139,8 @@ mod defaults {
     }
 }
 
-/// Why a configuration was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    #[error("entry configuration: {0}")]
-    Json(#[from] serde_json::Error),
-    #[error("entry configuration: {name} must be {rule}")]
-    Range {
-        name: &'static str,
-        rule: &'static str,
-    },
-}
-
-/// Whether it holds, the option that it is about, and what that must be.
-type Rule = (bool, &'static str, &'static str);
+/// What errors call the process.
+pub(crate) const PROCESS: &str = "entry";
 
 /// Whether `value` is a time that can be waited for.
 fn is_time(value: f64) -> bool {
@@ -162,12 +150,10 @@ fn is_time(value: f64) -> bool {
 impl EntryConfig {
     /// Reads and checks the JSON object.
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
-        let config: Self = serde_json::from_str(json)?;
-        config.check()?;
-        Ok(config)
+        read_config(PROCESS, json, Self::rules)
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    fn rules(&self) -> Vec<Rule> {
         let own = [
             (
                 self.worker < llmrt_wire::RequestId::MAX_WORKERS,
@@ -204,25 +190,18 @@ impl EntryConfig {
                 "tokenizer_threads",
                 "at most 256",
             ),
-            (
-                self.link.are_sound(),
-                "link.heartbeat_s and link.silence_s",
-                "positive numbers of seconds",
-            ),
+            self.link.rule(),
             (
                 self.stat_interval_s == 0.0 || is_time(self.stat_interval_s),
                 "stat_interval_s",
                 "0 or more seconds",
             ),
         ];
-        let rules = (own.into_iter())
+        (own.into_iter())
             .chain(self.limits.rules())
             .chain(self.http2.rules())
-            .chain(self.web.rules());
-        match rules.into_iter().find(|(holds, _, _)| !holds) {
-            Some((_, name, rule)) => Err(ConfigError::Range { name, rule }),
-            None => Ok(()),
-        }
+            .chain(self.web.rules())
+            .collect()
     }
 }
 

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use llmrt_link::transport::{LinkInbox, LinkOutbox};
 use llmrt_link::zmq::{self, ZmqInbox};
-use llmrt_link::{Event, Identity, Inbox, LinkOptions, Outbox, PeerId, SendError, Welcome};
+use llmrt_link::{
+    ConfigError, Event, Identity, Inbox, LinkOptions, Outbox, PeerId, SendError, Welcome,
+};
 use llmrt_tunnel::{Joined, Node, NodeInbox};
 use llmrt_wire::Message;
 
-use crate::config::{ConfigError, EntryConfig};
+use crate::config::{EntryConfig, PROCESS};
 use crate::worker::StartError;
 
 /// Silence after which a worker goes on without the keeper of the server's ledger.
@@ -98,7 +100,7 @@ pub async fn connect(
     }
     let Some(endpoints) = &config.endpoints else {
         let (name, rule) = ("endpoints", "there, unless the core is on another host");
-        return Err(ConfigError::Range { name, rule }.into());
+        return Err(ConfigError::rule(PROCESS, name, rule).into());
     };
     let results = ZmqInbox::bind(&endpoints.results, Welcome::new(), options).await?;
     let outbox = zmq::connect(&endpoints.requests, identity.clone(), options)?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use llmrt_link::LinkError;
+use llmrt_link::{ConfigError, LinkError};
 use llmrt_log::LogError;
 use llmrt_tunnel::{Joined, Node};
 use tokio::runtime::Builder;
@@ -17,7 +17,7 @@ use tokio::sync::mpsc::{
 use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
 
-use crate::config::{ConfigError, EntryConfig};
+use crate::config::{EntryConfig, PROCESS};
 use crate::control;
 use crate::links;
 use crate::local::LocalClient;
@@ -60,7 +60,7 @@ pub enum StartError {
 /// # Errors
 /// It is no such form, or its files cannot be used.
 pub fn check_tls(tls: &str) -> Result<(), StartError> {
-    let tls = serde_json::from_str(tls).map_err(ConfigError::from)?;
+    let tls = serde_json::from_str(tls).map_err(|error| ConfigError::new(PROCESS, error))?;
     Certificates::load(&tls, true)?;
     Ok(())
 }
@@ -176,7 +176,7 @@ pub fn serve(config_json: &str) -> Result<(), StartError> {
     let config = EntryConfig::from_json(config_json)?;
     if config.supervisor.is_none() {
         let (name, rule) = ("supervisor", "there, in a process of its own");
-        return Err(ConfigError::Range { name, rule }.into());
+        return Err(ConfigError::rule(PROCESS, name, rule).into());
     }
     EntryWorker::start(config)?.wait(None);
     Ok(())

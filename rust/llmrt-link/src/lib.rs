@@ -34,7 +34,7 @@ use llmrt_wire::Message;
 use tokio::sync::{mpsc, watch};
 
 pub use options::{Identity, LinkOptions, Welcome};
-pub use settings::{LinkTimes, Topology};
+pub use settings::{ConfigError, LinkTimes, Rule, Topology, read_config};
 pub use transport::LinkOutbox;
 
 /// What an outbox knows of its peer.

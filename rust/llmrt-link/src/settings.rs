@@ -1,10 +1,51 @@
-//! What processes are told of their links, as they find it in their JSON configuration.
+//! What processes are told at their start: how each reads its JSON configuration, and what all find in it.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::options::LinkOptions;
+
+/// Why the configuration of a process was refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{process} configuration: {reason}")]
+pub struct ConfigError {
+    process: &'static str,
+    reason: String,
+}
+
+impl ConfigError {
+    /// The configuration of `process` was refused for `reason`.
+    pub fn new(process: &'static str, reason: impl Display) -> Self {
+        Self {
+            process,
+            reason: reason.to_string(),
+        }
+    }
+
+    /// The option `name` of `process` is not `rule`.
+    pub fn rule(process: &'static str, name: &str, rule: &str) -> Self {
+        Self::new(process, format_args!("{name} must be {rule}"))
+    }
+}
+
+/// Whether it holds, the option that it is about, and what that must be.
+pub type Rule = (bool, &'static str, &'static str);
+
+/// Reads the configuration of `process`, one JSON object, and holds it against its rules.
+pub fn read_config<C: DeserializeOwned>(
+    process: &'static str,
+    json: &str,
+    rules: impl FnOnce(&C) -> Vec<Rule>,
+) -> Result<C, ConfigError> {
+    let config = serde_json::from_str(json).map_err(|error| ConfigError::new(process, error))?;
+    match rules(&config).into_iter().find(|(holds, _, _)| !holds) {
+        Some((_, name, rule)) => Err(ConfigError::rule(process, name, rule)),
+        None => Ok(config),
+    }
+}
 
 /// Liveness of the links, seconds.
 #[derive(Clone, Debug, Deserialize)]
@@ -26,11 +67,16 @@ impl Default for LinkTimes {
 }
 
 impl LinkTimes {
-    /// Whether both are times that a clock can measure.
-    pub fn are_sound(&self) -> bool {
-        [self.heartbeat_s, self.silence_s]
+    /// That both are times that a clock can measure.
+    pub fn rule(&self) -> Rule {
+        let sound = [self.heartbeat_s, self.silence_s]
             .iter()
-            .all(|s| s.is_finite() && *s > 0.0 && *s <= 1e6)
+            .all(|s| s.is_finite() && *s > 0.0 && *s <= 1e6);
+        (
+            sound,
+            "link.heartbeat_s and link.silence_s",
+            "positive numbers of seconds",
+        )
     }
 
     /// Link options with these times; they must be sound.

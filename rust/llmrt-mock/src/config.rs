@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use llmrt_link::{LinkTimes, Topology};
+use llmrt_link::{ConfigError, LinkTimes, Rule, Topology, read_config};
 use llmrt_log::LogConfig;
 use serde::Deserialize;
 
@@ -34,37 +34,29 @@ pub struct Config {
     pub link: LinkTimes,
 }
 
-/// Why a configuration was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    #[error("mock engine configuration: {0}")]
-    Json(#[from] serde_json::Error),
-    #[error("mock engine configuration: {name} must be {rule}")]
-    Range {
-        name: &'static str,
-        rule: &'static str,
-    },
-    #[error(transparent)]
-    Fault(#[from] FaultError),
-}
+const PROCESS: &str = "mock engine";
 
 impl Config {
     /// Reads and checks the JSON object.
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
-        let config: Self = serde_json::from_str(json)?;
+        let config = read_config(PROCESS, json, Self::rules)?;
         config.faults()?;
-        let in_vocabulary = |ids: &[u32]| ids.iter().all(|&id| id < config.vocab_size);
-        let rules = [
-            (config.vocab_size > 0, "vocab_size", "at least 1"),
-            (config.max_model_len > 1, "max_model_len", "at least 2"),
-            (config.max_num_seqs > 0, "max_num_seqs", "at least 1"),
+        Ok(config)
+    }
+
+    fn rules(&self) -> Vec<Rule> {
+        let in_vocabulary = |ids: &[u32]| ids.iter().all(|&id| id < self.vocab_size);
+        vec![
+            (self.vocab_size > 0, "vocab_size", "at least 1"),
+            (self.max_model_len > 1, "max_model_len", "at least 2"),
+            (self.max_num_seqs > 0, "max_num_seqs", "at least 1"),
             (
-                in_vocabulary(&config.eos_token_ids),
+                in_vocabulary(&self.eos_token_ids),
                 "eos_token_ids",
                 "below the vocabulary size",
             ),
             (
-                match &config.pattern {
+                match &self.pattern {
                     Pattern::Tokens { tokens } => !tokens.is_empty() && in_vocabulary(tokens),
                     _ => true,
                 },
@@ -72,29 +64,21 @@ impl Config {
                 "at least one token id, all below the vocabulary size",
             ),
             (
-                (0.0..=60_000.0).contains(&config.step_ms),
+                (0.0..=60_000.0).contains(&self.step_ms),
                 "step_ms",
                 "between 0 and 60000 milliseconds",
             ),
             (
-                !config.topology.detokenizer.is_empty(),
+                !self.topology.detokenizer.is_empty(),
                 "topology.detokenizer",
                 "a list of at least one detokenizer",
             ),
-            (
-                config.link.are_sound(),
-                "link.heartbeat_s and link.silence_s",
-                "positive numbers of seconds",
-            ),
-        ];
-        match rules.into_iter().find(|(holds, _, _)| !holds) {
-            Some((_, name, rule)) => Err(ConfigError::Range { name, rule }),
-            None => Ok(config),
-        }
+            self.link.rule(),
+        ]
     }
 
-    pub(crate) fn faults(&self) -> Result<Faults, FaultError> {
-        self.faults.parse()
+    pub(crate) fn faults(&self) -> Result<Faults, ConfigError> {
+        (self.faults.parse()).map_err(|error: FaultError| ConfigError::new(PROCESS, error))
     }
 
     pub(crate) fn step(&self) -> Duration {

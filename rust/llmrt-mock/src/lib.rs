@@ -16,7 +16,7 @@ mod serve;
 mod state;
 mod stats;
 
-pub use config::{Config, ConfigError};
+pub use config::Config;
 pub use fault::{Fault, FaultError, FaultKind, Faults};
 pub use limits::Limits;
 pub use pattern::Pattern;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use llmrt_link::zmq::{self, ZmqInbox};
-use llmrt_link::{Identity, LinkError, LinkOptions, Outbox, Welcome};
+use llmrt_link::{ConfigError, Identity, LinkError, LinkOptions, Outbox, Welcome};
 use llmrt_log::LogError;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::limits::PAGE_SIZE;
 use crate::serve::{Links, serve};
 use crate::state::State;
@@ -70,7 +70,7 @@ async fn serve_links(config: &Config) -> Result<(), RunError> {
         control: connect(&config.topology.control, options.window)?,
     };
     let state = State::new(config.limits(), config.pattern.clone());
-    let faults = config.faults().map_err(ConfigError::from)?;
+    let faults = config.faults()?;
     let stop = async move {
         terminated.recv().await;
     };

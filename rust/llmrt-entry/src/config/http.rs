@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use llmrt_link::Rule;
 use serde::Deserialize;
 
-use super::{Rule, is_time};
+use super::is_time;
 
 /// HTTP/2 on the listening socket.
 #[derive(Clone, Debug, Deserialize)]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use llmrt_link::Rule;
 use serde::Deserialize;
 
-use super::{Rule, is_time};
+use super::is_time;
 
 /// Bounds on what clients can make the worker hold or wait for.
 #[derive(Clone, Debug, Deserialize)]

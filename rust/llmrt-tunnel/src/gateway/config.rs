@@ -1,6 +1,6 @@
 //! What a gateway is told at its start: one JSON object.
 
-use llmrt_link::LinkTimes;
+use llmrt_link::{ConfigError, LinkTimes, Rule, read_config};
 use llmrt_log::LogConfig;
 use serde::Deserialize;
 use serde_json::Value;
@@ -42,39 +42,22 @@ pub struct SlotConfig {
     pub results: String,
 }
 
-/// Why a configuration was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    #[error("gateway configuration: {0}")]
-    Json(#[from] serde_json::Error),
-    #[error("gateway configuration: {name} must be {rule}")]
-    Range {
-        name: &'static str,
-        rule: &'static str,
-    },
-}
-
 impl Config {
     /// Reads and checks the JSON object.
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
-        let config: Self = serde_json::from_str(json)?;
+        read_config("gateway", json, Self::rules)
+    }
+
+    fn rules(&self) -> Vec<Rule> {
         let workers = llmrt_wire::RequestId::MAX_WORKERS;
-        let rules = [
+        vec![
             (
-                config.slots.iter().all(|slot| slot.worker < workers),
+                self.slots.iter().all(|slot| slot.worker < workers),
                 "slots.worker",
                 "below 4096",
             ),
-            (!config.slots.is_empty(), "slots", "one or more"),
-            (
-                config.link.are_sound(),
-                "link.heartbeat_s and link.silence_s",
-                "positive numbers of seconds",
-            ),
-        ];
-        match rules.into_iter().find(|(holds, _, _)| !holds) {
-            Some((_, name, rule)) => Err(ConfigError::Range { name, rule }),
-            None => Ok(config),
-        }
+            (!self.slots.is_empty(), "slots", "one or more"),
+            self.link.rule(),
+        ]
     }
 }

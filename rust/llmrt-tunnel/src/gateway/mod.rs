@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use llmrt_link::transport::{LinkOutbox, Listener};
 use llmrt_link::zmq::{self, Router, ZmqInbox};
-use llmrt_link::{Event, Identity, Inbox, LinkError, Outbox, Welcome};
+use llmrt_link::{ConfigError, Event, Identity, Inbox, LinkError, Outbox, Welcome};
 use llmrt_log::LogError;
 use llmrt_wire::{Call, Message, Reply};
 use tokio::net::TcpListener;
@@ -25,7 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::task::{LocalSet, spawn_local};
 
-pub use config::{Config, ConfigError};
+pub use config::Config;
 use door::Door;
 use places::Places;
 use slot::Slot;
