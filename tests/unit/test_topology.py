@@ -181,6 +181,13 @@ def test_child_reads_the_table_from_a_descriptor(base: Path) -> None:
     assert done.stdout.strip() == "4000"
 
 
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs files in memory")
+def test_what_a_child_is_told_is_on_no_disk() -> None:
+    descriptor = descriptor_of(b"a key")
+    assert os.readlink(f"/proc/self/fd/{descriptor}").startswith("/memfd:")
+    assert read_from_fd(descriptor) == b"a key"
+
+
 def test_read_from_fd_takes_pipes_and_says_what_is_wrong() -> None:
     read, write = os.pipe()
     os.write(write, b"{}")

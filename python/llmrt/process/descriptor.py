@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import IO
 
 _MOST = 16 << 20
 """Bytes that a child reads at most."""
@@ -13,15 +14,22 @@ def descriptor_of(data: bytes) -> int:
 
     Unlike a pipe it needs no writer that stays around and no room in a kernel buffer.
     """
-    # Only who starts processes needs this, with all that it imports.
-    import tempfile
-
-    with tempfile.TemporaryFile() as file:
+    with _file() as file:
         file.write(data)
         file.seek(0)
         descriptor = os.dup(file.fileno())
     os.set_inheritable(descriptor, True)
     return descriptor
+
+
+def _file() -> IO[bytes]:
+    """A file without a name; in memory where the system has that, for keys are in it and disks can be full."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("llmrt"), "w+b")
+    # Only who starts processes needs this, with all that it imports.
+    import tempfile
+
+    return tempfile.TemporaryFile()
 
 
 def read_from_fd(descriptor: int) -> bytes:

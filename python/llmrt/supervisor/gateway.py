@@ -77,19 +77,30 @@ class Gateway:
         if self._member.notice(event):
             _log.info("entry nodes can join at %s", self.address)
 
-    def tend(self) -> str | None:
-        """Replaces it where it has ended or hangs. Returns what keeps the server from going on, if anything does."""
+    def tend(self) -> None:
+        """Replaces it where it has ended or hangs, unless the server ends."""
+        if (fault := self._fault()) is None:
+            return
+        if self._restarts is None:
+            _log.warning("%s; entry nodes have lost the core, which ends", fault)
+            self._member.rest(0.0)
+            return
+        _log.error("%s; entry nodes have lost the core until another one takes its place", fault)
+        # The server's own clients need none.
+        pause = self._restarts.pause(time.monotonic())
+        self._member.rest(LONGEST_PAUSE if pause is None else pause)
+
+    def _fault(self) -> str | None:
+        """How it failed, or its replacement; starts that if it is due."""
         if (fault := self._member.fault(self._start_timeout)) is not None:
             self._unwatch(self.child)
-            pause = self._restarts.pause(time.monotonic()) if self._restarts is not None else 0.0
-            _log.error("%s; entry nodes have lost the core until another one takes its place", fault)
-            # The server's own clients need none.
-            self._member.rest(LONGEST_PAUSE if pause is None else pause)
+            return fault
         try:
             if self._restarts is not None and self._member.revive():
                 self._watch(self.child)
         except OSError as error:
-            return f"the gateway cannot be replaced: {error.strerror}"
+            # A system that has no room now may have it later.
+            return f"the gateway cannot be replaced yet: {error.strerror}"
         return None
 
     def stop_restarts(self) -> None:

@@ -151,8 +151,9 @@ class Parts:
             fault = self._fault(member) or self._revived(member)
             if fault is not None and not self._rested(member, fault):
                 return fault
-        tended = (each.tend() for each in (self.workers, self.gateway) if each is not None)
-        return next((fault for fault in tended if fault is not None), None)
+        if self.gateway is not None:
+            self.gateway.tend()
+        return self.workers.tend() if self.workers is not None else None
 
     def stop_restarts(self) -> None:
         """From now on what has died stays dead, and :meth:`tend` tells of it."""
@@ -251,8 +252,14 @@ class Parts:
 
     def _watch(self, child: Child) -> None:
         """Wakes :meth:`wait` when the process ends. Where that cannot be had, it shows with the next heartbeat."""
-        if hasattr(os, "pidfd_open"):
+        if not hasattr(os, "pidfd_open"):
+            return
+        try:
             self._lives[child] = os.pidfd_open(child.process.pid)
+        except OSError as error:
+            # It runs all the same: one more would be one too many.
+            _log.warning("the end of %s will be noticed late: %s", child.name, error.strerror)
+        else:
             self._poller.register(self._lives[child], zmq.POLLIN)
 
     def _unwatch(self, *ended: Child) -> None:

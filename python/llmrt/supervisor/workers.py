@@ -77,7 +77,9 @@ class EntryWorkers:
 
     def until_deadline(self) -> float | None:
         """Seconds until something is to be done, ``None`` when only an event can say."""
-        waits = [member.until_deadline(self._config.process.start_timeout) for member in self.members]
+        # Once the server ends nothing is started any more, and one that is dead needs nothing.
+        tended = (each for each in self.members if not self._ending or (each.due is None and not each.child.ended()))
+        waits = [member.until_deadline(self._config.process.start_timeout) for member in tended]
         return min((wait for wait in (*waits, self._scrapes.until_deadline()) if wait is not None), default=None)
 
     def notice(self, event: link.InboxEvent) -> None:
@@ -103,28 +105,38 @@ class EntryWorkers:
         """
         self._scrapes.go_on(self._peers)
         for worker, member in enumerate(self.members):
-            if (fault := member.fault(self._config.process.start_timeout)) is not None:
-                self._unwatch(member.child)
-                if self._ending:
-                    continue
+            if (fault := self._fault(worker, member)) is None or self._ending:
+                continue
+            if (pause := self._restarts.pause(time.monotonic())) is None:
+                if not self._one_is_up():
+                    return f"{fault}; {RESTARTS} workers were replaced in {WINDOW:g} s"
+                pause = LONGEST_PAUSE
+            _log.error("%s; another one takes its place in %.1f s", fault, pause)
+            member.rest(pause)
+        return None
+
+    def _fault(self, worker: int, member: Member) -> str | None:
+        """How a worker failed, or its replacement; starts that if it is due."""
+        if (fault := member.fault(self._config.process.start_timeout)) is not None:
+            self._unwatch(member.child)
+            if not self._ending:
                 self._peers.pop(worker, None)
                 self._scrapes.ended(worker)
-                if (pause := self._restarts.pause(time.monotonic())) is None:
-                    if not self._one_is_up():
-                        return f"{fault}; {RESTARTS} workers were replaced in {WINDOW:g} s"
-                    pause = LONGEST_PAUSE
-                _log.error("%s; another one takes its place", fault)
-                member.rest(pause)
-            try:
-                if not self._ending and member.revive():
-                    self._watch(member.child)
-            except OSError as error:
-                return f"{member.child.name} cannot be replaced: {error.strerror}"
+            return fault
+        try:
+            if not self._ending and member.revive():
+                self._watch(member.child)
+        except OSError as error:
+            # A system that has no room now may have it later.
+            return f"{member.child.name} cannot be replaced yet: {error.strerror}"
         return None
 
     def crash(self) -> str | None:
-        """How a worker failed while the server drained; one that has ended by itself and well did not."""
-        running = (member.child for member in self.members if member.due is None)
+        """How a worker failed while the server drained; one that has ended by itself and well did not.
+
+        Nor did one that was still to join: it had no requests, and may have been told to end before it could obey.
+        """
+        running = (member.child for member in self.members if member.due is None and member.joined)
         return next((child.ended() for child in running if child.process.poll()), None)
 
     # As the embedded worker does
