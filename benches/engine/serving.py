@@ -59,7 +59,7 @@ def memory(pid: int) -> tuple[str, float]:
     """Command and resident memory (MB, private and shared) of a process."""
     words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    module = words[words.index("-m") + 1] if "-m" in words else words[0]
+    module = next((word for word in words if word.startswith("llmrt.")), words[0])
     return module, int(lines["VmRSS"].split()[0]) / 1024
 
 

@@ -46,6 +46,7 @@ class Server:
         headers: dict[str, str] | None = None,
         context: ssl.SSLContext | None = None,
         clear: bool = False,
+        cwd: Path | None = None,
     ) -> None:
         self.headers = headers or {}
         self._protocols = {"http2": False} if "--no-http2" in flags else {}
@@ -60,6 +61,7 @@ class Server:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(env or {})},
+                cwd=cwd,
             )
         try:
             host, port, self.path = wait_for(self._address, "the listening line", START_TIMEOUT)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from llmrt.cli import serve
 from llmrt.cli.chat_client import ChatError, Client
+from llmrt.process import start
 from llmrt.process.child import die_with_parent
 from llmrt.supervisor import facts
 
@@ -30,7 +31,7 @@ def own_server(model: str | None, patience: float) -> Iterator[Client]:
     flags += [] if model is None else ["--model", model]
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "llmrt.cli.own_server", str(os.getpid()), *flags],
+            start.command("llmrt.cli.own_server", str(os.getpid()), *flags),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from llmrt.process import start
 from llmrt.process.descriptor import descriptor_of
 
 KILL_AFTER = 5.0
@@ -43,7 +43,7 @@ class Child:
         try:
             # A session of its own: a terminal's interrupt reaches the supervisor alone, which decides.
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, str(descriptor)],
+                start.command(module, str(descriptor)),
                 pass_fds=[descriptor, *inherited],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
