@@ -9,7 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ import pytest
 from llmrt.cli import machine, probe
 from llmrt.supervisor import facts
 from support.cell import CELL
+from support.held import held
+from support.hosts import two_hosts
 from support.server import Server, wait_for
 
 DOCTOR = [sys.executable, "-m", "llmrt.cli.main", "doctor"]
@@ -44,7 +46,13 @@ def doctor(*flags: str) -> subprocess.CompletedProcess[str]:
 
 def look(server: Server, timeout: float = 30) -> tuple[int, dict[str, Any]]:
     """Exit code and hops by name."""
-    done = doctor("--json", "--pid", str(server.process.pid), "--timeout", str(timeout))
+    return look_at(server.process.pid, timeout)
+
+
+def look_at(pid: int, timeout: float, before: Sequence[str] = ()) -> tuple[int, dict[str, Any]]:
+    """The same; what is ``before`` the command may run it elsewhere."""
+    command = [*before, *DOCTOR, "--json", "--pid", str(pid), "--timeout", str(timeout)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
     report = json.loads(done.stdout)
     (found,) = report["servers"]
@@ -53,9 +61,25 @@ def look(server: Server, timeout: float = 30) -> tuple[int, dict[str, Any]]:
 
 
 def the_facts(server: Server) -> facts.Facts:
-    return wait_for(
-        lambda: next((each for each in facts.running() if each.pid == server.process.pid), None), "the server's facts"
-    )
+    return facts_of(server.process.pid)
+
+
+def facts_of(pid: int) -> facts.Facts:
+    """What a server says of itself, once it listens."""
+    return wait_for(lambda: next((each for each in facts.running() if each.pid == pid), None), "the facts", 60)
+
+
+@contextmanager
+def serving(
+    *flags: str, before: Sequence[str] = (), environment: dict[str, str] | None = None
+) -> Iterator[facts.Facts]:
+    """A server that need not be ready, nor be reached from here."""
+    command = [*before, sys.executable, "-m", "llmrt.cli.serve", "--port", "0", "--engine", "mock", *flags]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, **(environment or {})}) as process:
+        try:
+            yield facts_of(process.pid)
+        finally:
+            process.terminate()
 
 
 def test_a_sound_server(server: Server) -> None:
@@ -129,20 +153,41 @@ def test_a_stopped_process_is_found_and_comes_back() -> None:
         assert server.stop() == 0, server.log
 
 
-def test_a_loading_server_is_not_broken() -> None:
-    command = [sys.executable, "-m", "llmrt.cli.serve", "--port", "0", "--kv-cache-memory", "0.2"]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        try:
-            found = wait_for(
-                lambda: next((each for each in facts.running() if each.pid == process.pid), None), "the facts", 60
-            )
-            done = doctor("--json", "--pid", str(process.pid), "--timeout", "1")
-            hops = {hop["name"]: hop for hop in json.loads(done.stdout)["servers"][0]["hops"]}
-            assert done.returncode == 0, hops
-            assert hops["scheduler.requests"]["state"] in ("loading", "ok")
-            assert found.url.startswith("http://127.0.0.1:")
-        finally:
-            process.terminate()
+HELD = ("llmrt.engine.mock", "llmrt.detokenizer.process")
+
+
+@pytest.mark.parametrize("front", [[], ["--api-key", "sesame-open", "--entry-workers", "2"]], ids=str)
+def test_a_loading_server_is_not_broken(front: list[str], tmp_path: Path) -> None:
+    with serving(*front, environment=held(tmp_path, *HELD)) as found:
+        code, hops = look_at(found.pid, 2)
+        assert (code, [hop for hop in hops.values() if hop["state"] == "broken"]) == (0, [])
+        for name in ("http", "scheduler.requests", "detokenizer[0].tokens", "entry[0].results"):
+            assert hops[name]["state"] == "loading", hops[name]
+
+
+def test_a_process_that_is_stopped_while_it_loads_is_broken(tmp_path: Path) -> None:
+    with serving(environment=held(tmp_path, *HELD)) as found:
+        with stopped(found.processes["mock engine"]):
+            code, hops = look_at(found.pid, 2)
+        assert (code, hops["scheduler.requests"]["state"]) == (1, "broken")
+        assert "is stopped" in hops["scheduler.requests"]["detail"]
+
+
+def test_a_server_with_keys_and_a_path_is_sound() -> None:
+    with serving("--api-key", "sesame-open", "--root-path", "/llm") as found:
+        wait_for(lambda: look_at(found.pid, 30)[1]["entry[0].results"]["state"] == "ok", "the server to be ready")
+        code, hops = look_at(found.pid, 30)
+        assert code == 0
+        assert (hops["http"]["state"], hops["http"]["detail"]) == ("ok", "asks for a key; /health answers 200")
+
+
+def test_a_server_that_takes_other_hosts_only_is_sound() -> None:
+    with two_hosts() as hosts:
+        there = hosts.at(hosts.core)
+        with serving("--host", hosts.address, "--allowed-hosts", "api.example", before=there) as found:
+            assert hosts.address in found.url
+            wait_for(lambda: look_at(found.pid, 30, there)[1]["http"]["state"] == "ok", "the server to be ready")
+            assert look_at(found.pid, 30, there)[0] == 0
 
 
 def test_facts_are_private_and_go_with_the_server() -> None:

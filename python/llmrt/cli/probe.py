@@ -52,8 +52,7 @@ class _Probe:
 
 
 def probe(server: Facts, timeout: float) -> list[Hop]:
-    """All hops of a server; each gets ``timeout`` seconds, all at the same time."""
-    health = _http(server, timeout)
+    """All hops of a server; each gets ``timeout`` seconds, the front door after all others at the same time."""
     table = server.topology.table()
     used = {name: endpoint for name, endpoint in table.items() if not name.startswith("ranks.")}
     answers = _ask({name: used[name] for name in used if name == "gateway.status"}, timeout)
@@ -62,9 +61,13 @@ def probe(server: Facts, timeout: float) -> list[Hop]:
     answers.update(_ask({name: used[name] for name in used if name not in answers and name not in empty}, timeout))
     hops = [_judge(server, name, used[name], answers[name], timeout) for name in used if name in answers]
     hops = [_with_node(hop, node) if (node := places.get(hop.name)) is not None else hop for hop in hops]
-    if health.state == LOADING:
-        # The core greets nobody before its model is there.
-        waiting = ("scheduler.requests", *(hop.name for hop in hops if hop.state == BROKEN and hop.stats))
+    # Unlike the front door, workers tell everybody who can reach their links.
+    starting = any(hop.stats.get("core") == "starting" for hop in hops)
+    health = _http(server, timeout, starting)
+    if starting or health.state == LOADING:
+        # The core greets nobody before its model is there, and some links may not be there yet.
+        silent = [name for name, each in answers.items() if each.reply is None and not each.complaint]
+        waiting = ("scheduler.requests", *silent, *(hop.name for hop in hops if hop.stats))
         hops = [_loading(hop) if hop.name in waiting else hop for hop in hops]
     unused = [
         Hop(name, endpoint, "scheduler", None, UNUSED, "one rank lives in the scheduler")
@@ -155,33 +158,43 @@ def process_state(pid: int) -> str | None:
     return _STATES.get(state)
 
 
-def _http(server: Facts, timeout: float) -> Hop:
-    """The front door: ``/ready`` as a client would ask it."""
+def _http(server: Facts, timeout: float, starting: bool) -> Hop:
+    """The front door: ``/ready`` as a client would ask it. Where it keeps that to itself, ``starting`` decides."""
     pid = server.pid
     began = time.monotonic()
     try:
-        status, body = _get(server.url, "/ready", timeout)
-        if status == 503:
-            health, _ = _get(server.url, "/health", timeout)
-            loading = health == 200
-            return Hop("http", server.url, "supervisor", pid, LOADING if loading else BROKEN, _message(body))
+        state, detail = _ready(server.url, timeout, starting)
     except (OSError, http.client.HTTPException) as error:
-        if "CERTIFICATE_REQUIRED" in str(error):
-            # Whoever refuses us is there.
-            took = time.monotonic() - began
-            return Hop("http", server.url, "supervisor", pid, OK, "asks clients for a certificate", took)
-        state = process_state(pid)
-        why = str(error) or type(error).__name__
-        detail = f"the supervisor (process {pid}) {state}" if state is not None else f"does not answer: {why}"
-        return Hop("http", server.url, "supervisor", pid, BROKEN, detail)
-    state = OK if status == 200 else BROKEN
-    return Hop("http", server.url, "supervisor", pid, state, f"/ready answers {status}", time.monotonic() - began)
+        if "CERTIFICATE_REQUIRED" not in str(error):
+            silent, why = process_state(pid), str(error) or type(error).__name__
+            detail = f"the supervisor (process {pid}) {silent}" if silent is not None else f"does not answer: {why}"
+            return Hop("http", server.url, "supervisor", pid, BROKEN, detail)
+        # Whoever refuses us is there.
+        state, detail = LOADING if starting else OK, "asks clients for a certificate"
+    return Hop("http", server.url, "supervisor", pid, state, detail, time.monotonic() - began)
+
+
+def _ready(url: str, timeout: float, starting: bool) -> tuple[str, str]:
+    """State and detail of a front door that answers."""
+    status, body = _get(url, "/ready", timeout)
+    if status == 200:
+        return OK, "/ready answers 200"
+    # Needs no key, and fails only where the model is lost.
+    health, reason = _get(url, "/health", timeout)
+    if status == 401:
+        if health != 200:
+            return BROKEN, f"asks for a key, and /health answers {health}: {_message(reason)}"
+        return LOADING if starting else OK, "asks for a key; /health answers 200"
+    if status == 503:
+        return LOADING if health == 200 else BROKEN, _message(body)
+    return BROKEN, f"/ready answers {status}"
 
 
 def _get(url: str, path: str, timeout: float) -> tuple[int, bytes]:
     connection = _connection(urllib.parse.urlsplit(url), timeout)
     try:
-        connection.request("GET", path)
+        # Every server takes this name; its address it may not take (--allowed-hosts).
+        connection.request("GET", path, headers={"host": "localhost"})
         response = connection.getresponse()
         return response.status, response.read(1 << 16)
     finally:
