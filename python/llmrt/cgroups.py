@@ -28,6 +28,12 @@ def memory_left() -> int | None:
     return None if left is None else int(left)
 
 
+def memory_limit() -> int | None:
+    """Bytes that can be taken in all, or ``None`` where no group limits them."""
+    limit = _least("memory", _limit_v1, _limit_v2)
+    return None if limit is None else int(limit)
+
+
 def _least(controller: str, read_v1: Read, read_v2: Read) -> float | None:
     found = [read(folder) for folder, read in _groups(controller, read_v1, read_v2)]
     return min((value for value in found if value is not None), default=None)
@@ -80,6 +86,14 @@ def _left_v1(folder: Path) -> float | None:
 
 def _left_v2(folder: Path) -> float | None:
     return _left(folder, "memory.max", "memory.current", "")
+
+
+def _limit_v1(folder: Path) -> float | None:
+    return _number(folder / "memory.limit_in_bytes")
+
+
+def _limit_v2(folder: Path) -> float | None:
+    return _number(folder / "memory.max")
 
 
 def _left(folder: Path, limit_file: str, usage_file: str, prefix: str) -> float | None:

@@ -84,6 +84,7 @@ ALLOWED: dict[str, set[str]] = {
     "llm": {"_core", "config", "model_config", "model_source", "supervisor", "topology"},
     "cli": {
         "_core",
+        "cgroups",
         "config",
         "cpus",
         "link",

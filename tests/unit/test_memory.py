@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from llmrt import cgroups, cpus
+from llmrt.cli import machine
 from llmrt.layers.linear import KernelChoice, Kernels
 from llmrt.model_config import ModelError
 from llmrt.models import build as building
@@ -126,6 +127,18 @@ MANY = RunnerOptions(num_slots=64)
 
 def pages(weights: int, options: RunnerOptions = MANY, length: int = 1 << 20) -> int:
     return memory.num_pages(SHAPE, options, length, weights)
+
+
+def test_the_doctor_counts_in_the_same_groups(host: Host) -> None:
+    everything = machine.facts()
+    assert everything["memory"] > everything["available_memory"] > 64 * MIB
+    host.entry("0::/pod/box")
+    host.write("pod", memory__max=64 * MIB, memory__current=48 * MIB)
+    host.write("pod/box", memory__max="max", memory__current=0)
+    found = machine.facts()
+    assert (found["memory"], found["available_memory"]) == (64 * MIB, 16 * MIB)
+    host.write("pod", memory__current=65 * MIB)
+    assert machine.facts()["available_memory"] == 0
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from llmrt import __version__, cpus, model_source
+from llmrt import __version__, cgroups, cpus, model_source
 from llmrt.config import GIB, EntryOptions
 from llmrt.model_config import ModelError
 
@@ -49,15 +49,13 @@ def facts() -> dict[str, Any]:
     """Processors, memory in bytes and limits; ``None`` where the system does not tell."""
     name, features = _processor()
     memory = _memory()
-    limit = _memory_limit()
-    total = memory.get("MemTotal")
     return {
         "processor": name,
         "features": features,
         "processors": os.cpu_count(),
         "usable_processors": cpus.available(),
-        "memory": min(total, limit) if total and limit else total,
-        "available_memory": memory.get("MemAvailable"),
+        "memory": _least(memory.get("MemTotal"), cgroups.memory_limit()),
+        "available_memory": _least(memory.get("MemAvailable"), cgroups.memory_left()),
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     }
 
@@ -122,9 +120,11 @@ def _memory() -> dict[str, int]:
     }
 
 
-def _memory_limit() -> int | None:
-    text = _read("/sys/fs/cgroup/memory.max") or _read("/sys/fs/cgroup/memory/memory.limit_in_bytes")
-    return int(text) if text.strip().isdecimal() else None
+def _least(machines: int | None, groups: int | None) -> int | None:
+    """What there is of a machine's bytes where its control groups leave ``groups``, which may be below 0."""
+    if machines is None or groups is None:
+        return machines
+    return max(min(machines, groups), 0)
 
 
 def _read(path: str) -> str:
