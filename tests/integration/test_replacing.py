@@ -18,6 +18,7 @@ import pytest
 from llmrt import wire
 from llmrt.cli import probe
 from llmrt.supervisor import facts
+from support.planted import Planted
 from support.server import Server, wait_for
 
 LONG: dict[str, Any] = {"prompt": "Hi", "max_tokens": 4000, "ignore_eos": True, "stream": True}
@@ -25,44 +26,19 @@ SECRET = "0123456789abcdef0123456789abcdef"
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
-PLANTED = """
-import errno, os, sys, time
-def told():
-    with open(os.environ["PLANTED"]) as file:
-        return file.read()
-if "llmrt.entry.process" in sys.orig_argv and told() == "fail":
-    sys.exit("not now")
-parent = os.getppid()
-while "llmrt.entry.process" in sys.orig_argv and told() == "hang" and os.getppid() == parent:
-    time.sleep(0.01)
-real = os.pidfd_open
-def pidfd_open(*given):
-    if told() == "blind":
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-    return real(*given)
-os.pidfd_open = pidfd_open
-"""
-"""Runs in every process of a server before all else, and does what a file says."""
+WORKER = "llmrt.entry.process"
 
 
-class Planted:
+class Frail:
     """A server of two workers, a gateway and a core whose processes can be told to fail."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        (folder / "sitecustomize.py").write_text(PLANTED)
-        self._told = folder / "told"
-        self.tell("")
+        self.planted = Planted(folder)
         self.server = Server(
             *("--engine", "mock", "--mock-step-ms", "10", "--stat-interval", "0", "--entry-workers", "2"),
             *("--core-listen", "tcp://127.0.0.1:0", "--max-core-restarts", "1000", *flags),
-            env={"LLMRT_CORE_SECRET": SECRET, "PYTHONPATH": str(folder), "PLANTED": str(self._told)},
+            env={"LLMRT_CORE_SECRET": SECRET, **self.planted.environment},
         )
-
-    def tell(self, deed: str) -> None:
-        """What processes do from now on: ``fail`` or ``hang`` as entry workers that start, ``blind``, nothing."""
-        new = self._told.with_suffix(".new")
-        new.write_text(deed)
-        os.replace(new, self._told)
 
     def pid(self, name: str) -> int:
         found = next(each for each in facts.running() if each.pid == self.server.process.pid)
@@ -100,12 +76,12 @@ class Planted:
 
 
 @pytest.fixture
-def planted(tmp_path: Path) -> Iterator[Callable[..., Planted]]:
+def frail(tmp_path: Path) -> Iterator[Callable[..., Frail]]:
     """Starts servers; what a test leaves is killed."""
     with contextlib.ExitStack() as stack:
 
-        def make(*flags: str) -> Planted:
-            made = Planted(tmp_path, *flags)
+        def make(*flags: str) -> Frail:
+            made = Frail(tmp_path, *flags)
             stack.callback(made.server.stop, signal.SIGKILL)
             return made
 
@@ -122,8 +98,8 @@ def no_descriptors(pid: int) -> Iterator[None]:
     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
 
-def test_a_system_without_room_ends_no_server_and_processes_are_replaced_later(planted: Callable[..., Planted]) -> None:
-    made = planted()
+def test_a_system_without_room_ends_no_server_and_processes_are_replaced_later(frail: Callable[..., Frail]) -> None:
+    made = frail()
     server = made.server
     with made.stream(0) as events:
         with no_descriptors(server.process.pid):
@@ -140,11 +116,11 @@ def test_a_system_without_room_ends_no_server_and_processes_are_replaced_later(p
     assert server.stop() == 0, server.log
 
 
-def test_a_process_that_cannot_be_watched_is_not_started_twice(planted: Callable[..., Planted]) -> None:
-    made = planted()
+def test_a_process_that_cannot_be_watched_is_not_started_twice(frail: Callable[..., Frail]) -> None:
+    made = frail()
     server = made.server
     count = len(server.children())
-    made.tell("blind")
+    made.planted.blind()
     for name in ("mock engine", "entry[1]", "gateway"):
         before = made.kill(name)
         wait_for(lambda name=name, before=before: made.pid(name) != before, f"another {name}")
@@ -161,9 +137,9 @@ def test_a_process_that_cannot_be_watched_is_not_started_twice(planted: Callable
     assert server.stop() == 0, server.log
 
 
-def test_a_worker_that_starts_when_the_server_ends_is_no_failure(planted: Callable[..., Planted]) -> None:
-    made = planted()
-    made.tell("hang")
+def test_a_worker_that_starts_when_the_server_ends_is_no_failure(frail: Callable[..., Frail]) -> None:
+    made = frail()
+    made.planted.hang(WORKER)
     before = made.kill("entry[1]")
     wait_for(lambda: made.pid("entry[1]") != before, "a successor")
     children = made.server.children()
@@ -176,11 +152,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_server_that_ends_sleeps_and_replaces_nothing(planted: Callable[..., Planted]) -> None:
-    made = planted("--shutdown-timeout", "60")
+def test_a_server_that_ends_sleeps_and_replaces_nothing(frail: Callable[..., Frail]) -> None:
+    made = frail("--shutdown-timeout", "60")
     server = made.server
     with made.stream(0) as events:
-        made.tell("fail")
+        made.planted.fail(WORKER)
         made.kill("entry[1]")
         failed = "entry[1] ended with exit code 1; another one takes its place"
         # By then the pause is long enough for the signal to come within it.
