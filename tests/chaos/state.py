@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def resident(pid: int) -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
 
 
-def descriptors(pid: int) -> Counter[str]:
+def _descriptors(pid: int) -> Counter[str]:
     """How many descriptors of each kind a process has open."""
     found: Counter[str] = Counter()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
@@ -38,17 +39,32 @@ def descriptors(pid: int) -> Counter[str]:
     return found
 
 
-class State:
-    """What must be the same before and after, of a server that nobody uses."""
+def descriptors(server: Server, expected: dict[str, Counter[str]] | None = None) -> dict[str, Counter[str]]:
+    """Those of each process by name, as soon as they are as ``expected``, or have not changed for a second.
 
-    def __init__(self, server: Server) -> None:
+    Sockets of whoever asked last are closed a moment later. What still is not so after 30 seconds is returned as it is.
+    """
+    end = time.monotonic() + 30
+    seen: list[dict[str, Counter[str]]] = []
+    while True:
+        now = {name: _descriptors(pid) for name, pid in processes(server).items()}
+        seen = [*(each for each in seen if each == now), now]
+        if now == expected or (expected is None and len(seen) > 10) or time.monotonic() > end:
+            return now
+        time.sleep(0.1)
+
+
+class State:
+    """What must be the same before and after, of a server that nobody uses; ``before`` is where that is known."""
+
+    def __init__(self, server: Server, before: State | None = None) -> None:
         self.pages = wait_idle(server)["llmrt_kv_cache_usage_perc"]
         now = processes(server)
         self.processes = sorted(now)
         self.children = len(server.children())
         directory = Path(facts_of(server).topology.control.removeprefix("ipc://")).parent
         self.files = sorted(path.name for path in directory.iterdir())
-        self.descriptors = {name: descriptors(pid) for name, pid in now.items()}
+        self.descriptors = descriptors(server, before.descriptors if before is not None else None)
         self.memory = {name: resident(pid) for name, pid in now.items()}
 
 

@@ -70,7 +70,7 @@ def test_every_request_ends_once_and_nothing_is_left() -> None:
 
         monkey = Monkey(server, dice, DEADLINE)
         asyncio.run(crowd.run(monkey.rage(SECONDS), STREAMS))
-        after = State(server)
+        after = State(server, before)
         print(f"did: { {' '.join(deed): count for deed, count in sorted(monkey.done.items())} }")
         print(f"ends: {crowd.told()}")
         print(f"memory, KiB: {before.memory} before, {after.memory} after")

@@ -247,11 +247,11 @@ def pid_of(server: Server, name: str) -> int:
 def test_what_a_dead_worker_held_is_free_and_all_else_is_not(
     own: Callable[..., Server], tmp_path: Path, protocol: str
 ) -> None:
-    path = key_file(tmp_path, "wide concurrent=2\noften rpm=2\nplain\n")
+    path = key_file(tmp_path, "wide concurrent=2\nhere rpm=1\nthere rpm=1\nplain\n")
     server = own(MANY, "--mock-step-ms", "5", "--api-key-file", str(path))
     with contextlib.ExitStack() as stack:
         doors = Doors(server, protocol, stack, MANY)
-        assert ask(doors.all[0], "often").status_code == ask(doors.all[1], "often").status_code == 200
+        assert ask(doors.all[0], "here").status_code == ask(doors.all[1], "there").status_code == 200
         with doors.stream(1, "wide"):
             with contextlib.suppress(httpx2.TransportError), doors.stream(0, "wide"):
                 refused(doors.all[2], "wide", 60)
@@ -262,7 +262,8 @@ def test_what_a_dead_worker_held_is_free_and_all_else_is_not(
                 for client in doors.all:
                     refused(client, "wide", 60)
                     # What was used up outlives a worker, whichever has let it in.
-                    refused(client, "often", 60)
+                    refused(client, "here", 60)
+                    refused(client, "there", 60)
     server.wait_idle()
     assert server.stop() == 0, server.log
 
@@ -274,21 +275,20 @@ def test_new_keys_hold_on_all_workers_and_on_successors(own: Callable[..., Serve
         doors = Doors(server, "h1", stack, MANY)
         with doors.stream(2, "both"):
             new = path.with_suffix(".new")
-            new.write_text("new rpm=4\nboth concurrent=1\n")
+            new.write_text("new rpm=1\nboth concurrent=1\n")
             os.replace(new, path)
             for client in doors.all:
                 wait_for(lambda client=client: ask(client, "old").status_code == 401, "the new file on every worker")
                 # The ledger reads the file by itself.
                 wait_for(lambda client=client: ask(client, "both").status_code == 429, "the new limit")
                 refused(client, "both", 60)
-                assert ask(client, "new").status_code == 200
+            assert ask(doors.all[0], "new").status_code == 200
             os.kill(pid_of(server, "entry[1]"), signal.SIGKILL)
             doors.replace(1)
             assert ask(doors.all[1], "old").status_code == 401
             refused(doors.all[1], "both", 60)
-            assert ask(doors.all[1], "new").status_code == 200
             for client in doors.all:
-                refused(client, "new", 20)
+                refused(client, "new", 60)
     assert server.stop() == 0, server.log
 
 
