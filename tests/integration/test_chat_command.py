@@ -19,20 +19,22 @@ import pytest
 
 from llmrt import model_source
 from llmrt.supervisor import facts
+from support.certificates import Authority
 from support.server import Server, wait_for
 from support.tty import Tty
 
 CHAT = [sys.executable, "-m", "llmrt.cli.main", "chat"]
 ENVIRONMENT = {
-    **{name: value for name, value in os.environ.items() if not name.startswith("LLMRT_")},
+    **{name: value for name, value in os.environ.items() if not name.startswith(("LLMRT_", "OPENAI_"))},
     "TERM": "dumb",
     "LLMRT_KV_CACHE_MEMORY": "0.2",
 }
 QUESTION = "What is the capital of France?"
 
 
-def piped(*flags: str, prompt: str = QUESTION) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*CHAT, *flags], input=prompt, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+def piped(*flags: str, prompt: str = QUESTION, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**ENVIRONMENT, **variables}
+    return subprocess.run([*CHAT, *flags], input=prompt, capture_output=True, text=True, timeout=120, env=environment)
 
 
 @contextmanager
@@ -63,6 +65,45 @@ def test_a_pipe_gets_the_answer_and_nothing_else(server: Server) -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == api_answer(server, messages).rstrip("\n") + "\n"
+
+
+def test_a_server_with_a_key_gets_it() -> None:
+    authorization = {"authorization": "Bearer sesame-open"}
+    server = Server("--engine", "mock", "--api-key", "sesame-open", clear=True, headers=authorization)
+    try:
+        talk = ("--url", server.url, "--max-tokens", "2")
+        for done in (
+            piped(*talk, "--api-key", "sesame-open", LLMRT_API_KEY="wrong"),
+            piped(*talk, LLMRT_API_KEY="sesame-open,another", OPENAI_API_KEY="wrong"),
+            piped(*talk, OPENAI_API_KEY="sesame-open"),
+        ):
+            assert (done.returncode, done.stderr) == (0, "")
+        without, wrong, odd = piped(*talk), piped(*talk, "--api-key", "wrong"), piped(*talk, "--api-key", "a\nb")
+        assert "--api-key" in without.stderr and "An API key is needed" in without.stderr
+        assert "The API key is wrong" in wrong.stderr
+        assert "visible ASCII" in odd.stderr
+        assert {each.returncode for each in (without, wrong, odd)} == {1}
+    finally:
+        assert server.stop() == 0, server.log
+
+
+def test_what_is_meant_for_another_server_does_not_reach_its_own(own_model: Path, tmp_path: Path) -> None:
+    pair = Authority(tmp_path).pair("server")
+    file = tmp_path / "llmrt.yaml"
+    file.write_text("engine: mock\napi_key_file: /none\nssl_client_ca: /none\nroot_path: /llm\n")
+    meant_for_others = {
+        "LLMRT_API_KEY": "sesame-open",
+        "LLMRT_ADMIN_API_KEY": "sesame-root",
+        "LLMRT_UDS": str(tmp_path / "socket"),
+        "LLMRT_SSL_CERTFILE": str(pair.certfile),
+        "LLMRT_SSL_KEYFILE": str(pair.keyfile),
+        "LLMRT_CORE_LISTEN": "tcp://127.0.0.1:0",
+        "LLMRT_HOST": "192.0.2.1",
+        "LLMRT_CONFIG": str(file),
+    }
+    done = piped(str(own_model), "--max-tokens", "2", "--start-timeout", "30", **meant_for_others)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert own_servers() == []
 
 
 def test_a_reader_that_leaves_ends_the_answer(server: Server) -> None:

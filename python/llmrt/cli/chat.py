@@ -27,12 +27,18 @@ def parser(program: str) -> argparse.ArgumentParser:
     flags = argparse.ArgumentParser(
         prog=program,
         description="Talk to a model. Without --url the server at 127.0.0.1:8000 answers if it has the model; "
-        "else one is started for as long as the conversation lasts (LLMRT_* variables and LLMRT_CONFIG reach it).",
+        "else one is started for as long as the conversation lasts (LLMRT_* variables and LLMRT_CONFIG reach its "
+        "model, scheduler and logs; its front door is open to this machine alone).",
         epilog="When input or output is no terminal, the whole input is one prompt and the output is the answer.",
         allow_abbrev=False,
     )
     flags.add_argument("model", nargs="?", metavar="MODEL", help="name at the server, or GGUF file, folder or hub id")
     flags.add_argument("--url", metavar="URL", help=f"server to talk to (default: {DEFAULT_URL})")
+    flags.add_argument(
+        "--api-key",
+        metavar="KEY",
+        help="key of that server (default: LLMRT_API_KEY; with --url, OPENAI_API_KEY after it)",
+    )
     flags.add_argument("--system", metavar="TEXT", help="system prompt")
     flags.add_argument(
         "--max-tokens", type=int, metavar="N", help="longest answer (default: what the context has room for)"
@@ -109,7 +115,7 @@ def _server(options: argparse.Namespace, note: Any) -> Iterator[tuple[Client, st
 
 def _running(options: argparse.Namespace) -> tuple[Client, str] | None:
     """The server to talk to and its name of the model; ``None`` when one has to be started."""
-    client = Client(options.url or DEFAULT_URL)
+    client = Client(options.url or DEFAULT_URL, _key(options))
     try:
         names = [str(each["id"]) for each in client.models()]
     except NoServerError as error:
@@ -125,6 +131,15 @@ def _running(options: argparse.Namespace) -> tuple[Client, str] | None:
     if model is None and options.url is not None:
         raise ChatError(f"the server at {client.url} has no model {options.model!r}; it has {', '.join(names)}")
     return None if model is None else (client, model)
+
+
+def _key(options: argparse.Namespace) -> str | None:
+    """The key that the server is told, if any. One for other servers goes to none that the user has not named."""
+    if options.api_key is not None:
+        return str(options.api_key)
+    # A server takes several from the same variable.
+    own = os.environ.get("LLMRT_API_KEY", "").split(",")[0]
+    return own or (os.environ.get("OPENAI_API_KEY") if options.url is not None else None) or None
 
 
 def _match(wanted: str | None, names: list[str]) -> str | None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from llmrt import __version__
+from llmrt.config import fits_a_header
 
 _T = TypeVar("_T")
 _PAUSE = 0.1
@@ -26,9 +27,12 @@ class NoServerError(ChatError):
 
 
 class Client:
-    """Talks to one server. ``timeout`` is how long, in seconds, it may be silent."""
+    """Talks to one server, with its API ``key`` if it asks for one.
 
-    def __init__(self, url: str, timeout: float = 600.0) -> None:
+    ``timeout`` is how long, in seconds, it may be silent. Raises :class:`ChatError` for a URL or a key that cannot be.
+    """
+
+    def __init__(self, url: str, key: str | None = None, timeout: float = 600.0) -> None:
         at = urllib.parse.urlsplit(url)
         if at.scheme not in ("http", "https") or not at.hostname:
             raise ChatError(f"{url!r} is not the URL of a server, such as http://127.0.0.1:8000")
@@ -36,11 +40,16 @@ class Client:
             self._port = at.port
         except ValueError as error:
             raise ChatError(f"{url!r}: {error}") from error
+        if key is not None and not fits_a_header(key):
+            raise ChatError("the API key must be visible ASCII characters, without spaces at the ends")
         self.url = url.rstrip("/").removesuffix("/v1")
         self._prefix = at.path.rstrip("/").removesuffix("/v1")
         self._secure = at.scheme == "https"
         self._host = at.hostname
         self._timeout = timeout
+        self._headers = {"user-agent": f"llmrt/{__version__}", "content-type": "application/json"}
+        if key is not None:
+            self._headers["authorization"] = f"Bearer {key}"
 
     def models(self) -> list[dict[str, Any]]:
         """The models that the server has, each with its ``id``."""
@@ -93,14 +102,13 @@ class Client:
     def _exchange(self, method: str, path: str, body: Any = None) -> Iterator[http.client.HTTPResponse]:
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=self._timeout)
-        headers = {"user-agent": f"llmrt/{__version__}", "content-type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         try:
             try:
                 connection.connect()
             except OSError as error:
                 raise NoServerError(f"no server answers at {self.url}: {error.strerror or error}") from error
-            self._read(lambda: connection.request(method, self._prefix + path, data, headers))
+            self._read(lambda: connection.request(method, self._prefix + path, data, self._headers))
             yield self._read(connection.getresponse)
         finally:
             connection.close()
@@ -127,7 +135,12 @@ class Client:
 
 
 def _status(status: int) -> str:
-    return {503: "the server is not ready", 429: "the server has too much to do"}.get(status, f"refused ({status})")
+    known = {
+        401: "the server asks for a key; give it with --api-key, or as LLMRT_API_KEY",
+        429: "the server has too much to do",
+        503: "the server is not ready",
+    }
+    return known.get(status, f"refused ({status})")
 
 
 def _reason(response: http.client.HTTPResponse) -> str:

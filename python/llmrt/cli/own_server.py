@@ -9,9 +9,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from llmrt.cli import serve
 from llmrt.cli.chat_client import ChatError, Client
+from llmrt.config import Config, EntryOptions, HttpOptions, NodeOptions, TlsOptions
 from llmrt.process import start
 from llmrt.process.child import die_with_parent
 from llmrt.supervisor import facts
@@ -27,8 +29,7 @@ def own_server(model: str | None, patience: float) -> Iterator[Client]:
 
     Raises :class:`ChatError` with the end of its log when it does not start within ``patience`` seconds.
     """
-    flags = ["--host", "127.0.0.1", "--port", "0", "--shutdown-timeout", "1"]
-    flags += [] if model is None else ["--model", model]
+    flags = [] if model is None else ["--model", model]
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(
             start.command("llmrt.cli.own_server", str(os.getpid()), *flags),
@@ -77,9 +78,15 @@ def _tail(log: int) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``llmrt-serve`` that ends with the process whose id is the first argument."""
+    """``llmrt-serve`` for one client, that ends with the process whose id is the first argument."""
     die_with_parent(int(arguments[0]))
-    return serve.main(arguments[1:])
+    return serve.main(arguments[1:], change=_for_one_client)
+
+
+def _for_one_client(options: Config) -> Config:
+    """The model as the user has set it up, behind a front door that the client can use whatever that is set up for."""
+    entry = EntryOptions(host="127.0.0.1", port=0, shutdown_timeout=1.0)
+    return replace(options, entry=entry, http=HttpOptions(), tls=TlsOptions(), nodes=NodeOptions())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from llmrt import config
@@ -17,15 +17,22 @@ def parser(program: str) -> argparse.ArgumentParser:
     return configured.parser(program, description, config.server_options())
 
 
-def main(arguments: Sequence[str] | None = None, program: str = "llmrt-serve") -> int:
-    """Runs the server until a signal ends it; returns the exit code."""
-    return configured.run(parser(program), arguments, config.server_options(), _check, _start)
+def main(
+    arguments: Sequence[str] | None = None,
+    program: str = "llmrt-serve",
+    change: Callable[[config.Config], config.Config] = lambda options: options,
+) -> int:
+    """Runs the server until a signal ends it; returns the exit code.
 
+    What the command line, variables and file say may be changed, by ``change``, before it starts.
+    """
 
-def _start(options: config.Config) -> int:
-    from llmrt.supervisor.supervisor import Supervisor
+    def start(options: config.Config) -> int:
+        from llmrt.supervisor.supervisor import Supervisor
 
-    return Supervisor(options).run()
+        return Supervisor(change(options)).run()
+
+    return configured.run(parser(program), arguments, config.server_options(), _check, start)
 
 
 def _check(resolved: config.Resolved) -> None:

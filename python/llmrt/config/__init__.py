@@ -6,7 +6,7 @@ checked :class:`Config`, and :mod:`~llmrt.config.render` its YAML form.
 """
 
 from llmrt.config.flags import add_flags
-from llmrt.config.option import ConfigError, Option
+from llmrt.config.option import ConfigError, Option, fits_a_header
 from llmrt.config.render import to_yaml
 from llmrt.config.sources import Resolved, resolve
 from llmrt.config.tree import (
@@ -42,6 +42,7 @@ __all__ = [
     "SchedulerOptions",
     "TlsOptions",
     "add_flags",
+    "fits_a_header",
     "node_options",
     "options",
     "resolve",

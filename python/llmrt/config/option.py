@@ -72,7 +72,7 @@ class Option:
         """What is wrong with a value of the right type, to follow the option's name; ``None`` when nothing is."""
         if value is None:
             return None
-        if self.header and not all(map(_fits_a_header, value if self.many else (value,))):
+        if self.header and not all(map(fits_a_header, value if self.many else (value,))):
             return "must be one or more visible ASCII characters, without spaces at the ends"
         if self.choices is not None and value not in self.choices:
             return f"must be one of {', '.join(self.choices)}, not {value!r}"
@@ -108,7 +108,7 @@ def of_group(group: str, defaults: Any) -> Iterator[Option]:
         )
 
 
-def _fits_a_header(text: str) -> bool:
+def fits_a_header(text: str) -> bool:
     """Whether clients can send the text in a header as it is: field values (RFC 9110, 5.5) are trimmed."""
     return text != "" and text.isascii() and text.isprintable() and text == text.strip()
 
