@@ -52,21 +52,21 @@ def join_core(target_json: str) -> CoreSession:
     """
 
 def run_gateway(config_json: str) -> None:
-    """Lets entry nodes of other hosts in until the supervisor calls ``shutdown`` or the process gets SIGTERM.
+    """Lets entry nodes of other hosts in until the supervisor calls ``shutdown`` or sends SIGUSR1.
 
     Blocks with the GIL released. Raises ValueError if the configuration is refused, OSError if an endpoint cannot be
     bound.
     """
 
 def run_detokenizer(config_json: str) -> None:
-    """Serves as a detokenizer until the supervisor calls ``shutdown`` or the process gets SIGTERM.
+    """Serves as a detokenizer until the supervisor calls ``shutdown`` or sends SIGUSR1.
 
     Blocks with the GIL released. Raises ValueError if the configuration is refused, OSError if an endpoint cannot be
     bound, RuntimeError if the tokenizer cannot be read.
     """
 
 def run_mock_engine(config_json: str) -> None:
-    """Serves as an engine that makes its answers up, until the process gets SIGTERM.
+    """Serves as an engine that makes its answers up, until the supervisor sends SIGUSR1.
 
     Blocks with the GIL released. Raises ValueError if the configuration is refused, OSError if an endpoint cannot be
     bound.

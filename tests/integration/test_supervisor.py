@@ -159,7 +159,7 @@ def test_a_process_that_ends_well_has_not_crashed(source: ModelSource) -> None:
         # Only then it ends by a signal as it should.
         wait_for(lambda: outbox.receive() and outbox.ready, "the detokenizer to serve")
         outbox.close("the probe ends")
-        detokenizer.process.terminate()
+        detokenizer.tell_to_end()
         assert detokenizer.process.wait(30) == 0
         parts.stop_restarts()
         assert parts.crash() is None and parts.tend() == "the detokenizer ended with exit code 0"

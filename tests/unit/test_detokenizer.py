@@ -190,8 +190,9 @@ def test_life_and_death() -> None:
             peer = stage.ready()
             stats = json.loads(stage.call(peer, "stats").value)
             assert stats["open"] == 0
-            os.kill(stage.child.process.pid, signal.SIGINT)
-            assert stage.call(peer, "stats").ok, "an interrupt is not its business"
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                os.kill(stage.child.process.pid, number)
+            assert stage.call(peer, "stats").ok, "signals to all processes are not its business"
             assert stage.call(peer, "shutdown").ok
             stage.wait(stage.results, link.Left)
             assert stage.child.process.wait(PATIENCE) == 0
@@ -199,13 +200,13 @@ def test_life_and_death() -> None:
             stage.close()
 
 
-def test_sigterm_ends_it_in_order() -> None:
+def test_the_signal_of_its_supervisor_ends_it_in_order() -> None:
     with topology.RuntimeDirectory() as directory:
         stage = Stage(directory.path, model())
         try:
             stage.ready()
-            stage.child.process.terminate()
-            assert stage.wait(stage.results, link.Left).reason == "terminated"
+            stage.child.tell_to_end()
+            assert stage.wait(stage.results, link.Left).reason == "the server ends"
             assert stage.child.process.wait(PATIENCE) == 0
         finally:
             stage.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from llmrt.cache.pages import PAGE_SIZE
 from llmrt.engine.lanes import Lanes
 from llmrt.engine.loop import MAX_FAILED_STEPS, EngineError, EngineLoop
 from llmrt.engine.steps import StepThread
-from llmrt.process.signals import Signals
+from llmrt.process.signals import END, Signals
 from llmrt.scheduler.plan import ExecutorInfo, StepPlan
 from llmrt.scheduler.scheduler import Scheduler
 from tests.support.fake_ranks import FAILS, FaultyRanks, answer
@@ -65,7 +64,7 @@ class Rig:
         self.replies: list[wire.Reply] = []
         self.tokens: dict[int, list[int]] = {}
         self.outcomes: dict[int, wire.Outcome] = {}
-        self._signals = Signals()
+        self._signals = Signals(END)
         self._thread = ThreadPoolExecutor(1)
         self._until(self.links, lambda: lanes.ready and self.entry.ready)
 
@@ -103,7 +102,7 @@ class Rig:
 
     def close(self) -> None:
         # Harmless where the loop has ended already: the handlers are still ours.
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), END)
         self.ranks.held.set()
         self._thread.shutdown()
         self._signals.close()

@@ -134,7 +134,7 @@ class Plant:
 
     def close(self) -> None:
         if self.child.ended() is None:
-            self.child.process.terminate()
+            self.child.tell_to_end()
             assert self.end_code() == 0
         for each in self.links:
             each.close("the test ends")
@@ -247,11 +247,11 @@ def test_an_executor_beyond_repair_ends_the_process_with_a_notice(make: Callable
     assert left.reason == "the executor cannot go on after a failed step"
 
 
-def test_sigterm_ends_with_a_notice(make: Callable[..., Plant]) -> None:
+def test_the_end_comes_with_a_notice(make: Callable[..., Plant]) -> None:
     plant = make()
     plant.submit(1, [1], max_tokens=4000, ignore_eos=True)
     plant.until(lambda: plant.answers[1])
-    plant.child.process.terminate()
+    plant.child.tell_to_end()
     assert plant.end_code() == 0
     plant.until(lambda: any(isinstance(event, link.Left) for event in plant.control_events))
     (left,) = [event for event in plant.control_events if isinstance(event, link.Left)]

@@ -6,7 +6,6 @@ While a step is computed requests, aborts and calls are heard: who leaves during
 from __future__ import annotations
 
 import logging
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from llmrt import link, wire
 from llmrt.engine import calls
 from llmrt.engine.lanes import Lanes
 from llmrt.engine.steps import StepThread
-from llmrt.process.signals import Signals
+from llmrt.process.signals import END, Signals
 from llmrt.scheduler.plan import StepPlan, StepResult
 from llmrt.scheduler.scheduler import Scheduler
 
@@ -72,12 +71,12 @@ class EngineLoop:
         self._verified = time.monotonic()
 
     def run(self, signals: Signals) -> None:
-        """Serves until SIGTERM or SIGINT. Raises :class:`EngineError` when the engine cannot go on."""
+        """Serves until the signal ``END``. Raises :class:`EngineError` when the engine cannot go on."""
         poller = zmq.Poller()
         for each in self._links:
             each.register(poller)
         poller.register(signals.fileno(), zmq.POLLIN)
-        while not {signal.SIGTERM, signal.SIGINT} & set(signals.take()):
+        while END not in signals.take():
             self._drain()
             if self._can_step():
                 self._step()

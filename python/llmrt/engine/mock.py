@@ -15,7 +15,7 @@ from llmrt.process import native
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serves until SIGTERM; returns the exit code."""
+    """Serves until the supervisor's signal; returns the exit code."""
     return native.run("mock engine", run_mock_engine, arguments, _encode_pattern)
 
 

@@ -18,7 +18,7 @@ from llmrt.engine.loop import EngineError, EngineLoop
 from llmrt.engine.steps import StepThread
 from llmrt.model_config import ModelError
 from llmrt.process.child import die_with_parent, read_configuration
-from llmrt.process.signals import Signals
+from llmrt.process.signals import END, Signals
 from llmrt.scheduler.plan import Executor, ExecutorInfo
 from llmrt.scheduler.scheduler import Scheduler
 
@@ -69,7 +69,7 @@ def serve(config: EngineConfig) -> int:
     # What loading made lives as long as the process: collections need not look at it.
     gc.collect()
     gc.freeze()
-    signals = Signals()
+    signals = Signals(END)
     reason = "the scheduler failed; its log says how"
     try:
         EngineLoop(scheduler, steps, requests, tokens, control, config.step_deadline).run(signals)

@@ -6,6 +6,7 @@ The configuration is one JSON object: what ``rust/llmrt-entry/src/config.rs`` de
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from llmrt._core import run_entry
@@ -14,6 +15,8 @@ from llmrt.process import native
 
 def main(arguments: list[str] | None = None) -> int:
     """Serves until the supervisor's ``shutdown`` call or SIGTERM, then drains; returns the exit code."""
+    # Sent to one worker it renews that; sent to all processes it does no more than the supervisor's call does.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     return native.run("entry", run_entry, arguments)
 
 

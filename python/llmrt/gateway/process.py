@@ -13,7 +13,7 @@ from llmrt.process import native
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serves until SIGTERM or the supervisor's ``shutdown`` call; returns the exit code."""
+    """Serves until the supervisor's ``shutdown`` call or signal; returns the exit code."""
     return native.run("gateway", run_gateway, arguments)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -26,8 +25,6 @@ def run(name: str, loop: Callable[[str], None], arguments: list[str] | None, pre
     except (ValueError, AttributeError, TypeError) as error:
         sys.exit(f"{name} configuration: {error}")
     die_with_parent(parent)
-    # An interrupt at the terminal is the supervisor's to handle: there is work until it has drained.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         if prepare is not None:
             prepare(config)

@@ -5,8 +5,14 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
+
+END = signal.SIGUSR1
+"""By this a supervisor tells a child to end. Nobody else sends it, as service managers and terminals do with others."""
+
+_FOR_SUPERVISORS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
@@ -51,6 +57,20 @@ class Signals:
             if number != signal.SIGCHLD:
                 self._handlers[number] = signal.SIG_IGN
         self.close()
+
+
+@contextlib.contextmanager
+def kept_from_children() -> Iterator[None]:
+    """Children that this thread starts meanwhile do not get the signals that are a supervisor's to handle.
+
+    Such a signal may be sent to all processes of a server at once, which then has work until it has drained. It is
+    blocked from a child's first instruction on, so that one that just starts does not die of it either.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_SUPERVISORS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

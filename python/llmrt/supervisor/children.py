@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from llmrt.process import start
 from llmrt.process.descriptor import descriptor_of
+from llmrt.process.signals import END, kept_from_children
 
 KILL_AFTER = 5.0
-"""Seconds that a child gets between SIGTERM and SIGKILL."""
+"""Seconds that a child gets between being told to end and SIGKILL."""
 
 
 class Child:
@@ -41,14 +42,15 @@ class Child:
         self._inherited = inherited
         descriptor = descriptor_of(configuration)
         try:
-            # A session of its own: a terminal's interrupt reaches the supervisor alone, which decides.
-            self.process = subprocess.Popen(
-                start.command(module, str(descriptor)),
-                pass_fds=[descriptor, *inherited],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**os.environ, **(environment or {})},
-            )
+            with kept_from_children():
+                # A session of its own: nor does a terminal that closes or stops its programs reach it.
+                self.process = subprocess.Popen(
+                    start.command(module, str(descriptor)),
+                    pass_fds=[descriptor, *inherited],
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env={**os.environ, **(environment or {})},
+                )
         finally:
             os.close(descriptor)
 
@@ -56,6 +58,10 @@ class Child:
         """Starts the same once more."""
         told = (self._configuration, self._environment, self.index, self._inherited)
         return Child(self.name, self.role, self._module, *told)
+
+    def tell_to_end(self) -> None:
+        """Has it end in order; one that still starts ends at once."""
+        self.process.send_signal(END)
 
     def kill(self) -> None:
         """Ends it now, and waits for that."""
@@ -73,14 +79,13 @@ class Child:
 
 
 def stop(children: Iterable[Child], patience: float = KILL_AFTER) -> None:
-    """Ends the children: SIGTERM, then SIGKILL for those that are still there after ``patience`` seconds."""
-    running = [child.process for child in children if child.process.poll() is None]
-    for process in running:
-        process.terminate()
+    """Ends the children: they are told, and killed where they are still there after ``patience`` seconds."""
+    running = [child for child in children if child.process.poll() is None]
+    for child in running:
+        child.tell_to_end()
     end = time.monotonic() + patience
-    for process in running:
+    for child in running:
         try:
-            process.wait(max(0.0, end - time.monotonic()))
+            child.process.wait(max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            child.kill()

@@ -6,7 +6,7 @@ use pyo3::{
     prelude::*,
 };
 
-/// Serves as a detokenizer until the supervisor calls `shutdown` or the process gets SIGTERM.
+/// Serves as a detokenizer until the supervisor calls `shutdown` or sends SIGUSR1.
 ///
 /// Blocks with the GIL released. Raises ValueError if the configuration is refused, OSError if an endpoint cannot be
 /// bound, RuntimeError if the tokenizer cannot be read.

@@ -6,7 +6,7 @@ use pyo3::{
     prelude::*,
 };
 
-/// Serves as an engine that makes its answers up, until the process gets SIGTERM.
+/// Serves as an engine that makes its answers up, until the supervisor sends SIGUSR1.
 ///
 /// Blocks with the GIL released. Raises ValueError if the configuration is refused, OSError if an endpoint cannot be
 /// bound.

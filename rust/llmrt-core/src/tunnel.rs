@@ -66,7 +66,7 @@ pub fn join_core(py: Python<'_>, target_json: &str) -> PyResult<CoreSession> {
     })
 }
 
-/// Lets entry nodes of other hosts in until the supervisor calls `shutdown` or the process gets SIGTERM.
+/// Lets entry nodes of other hosts in until the supervisor calls `shutdown` or sends SIGUSR1.
 ///
 /// Blocks with the GIL released. Raises ValueError if the configuration is refused, OSError if an endpoint cannot be
 /// bound.

@@ -28,7 +28,7 @@ pub enum RunError {
     Io(#[from] std::io::Error),
 }
 
-/// Serves until the supervisor calls `shutdown` or the process gets SIGTERM. Blocks the calling thread.
+/// Serves until the supervisor calls `shutdown` or sends SIGUSR1. Blocks the calling thread.
 ///
 /// # Errors
 /// The configuration is refused, the tokenizer cannot be read, or the inbox cannot be bound.
@@ -57,7 +57,8 @@ async fn serve_links(config: &Config, state: State) -> Result<(), RunError> {
         incarnation: identity.incarnation,
         ..Welcome::new()
     };
-    let mut terminated = signal(SignalKind::terminate())?;
+    // Not SIGTERM, which a service manager sends to all processes at once: there is work until the server has drained.
+    let mut told = signal(SignalKind::user_defined1())?;
     let topology = &config.topology;
     let inbox = ZmqInbox::bind(
         &topology.detokenizer[config.index as usize].tokens,
@@ -75,7 +76,7 @@ async fn serve_links(config: &Config, state: State) -> Result<(), RunError> {
         control: connect(&topology.control)?,
     };
     let stop = async move {
-        terminated.recv().await;
+        told.recv().await;
     };
     serve(state, inbox, links, stop).await;
     Ok(())

@@ -60,7 +60,7 @@ pub async fn serve(
                 }
             }
             _ = retry.tick(), if server.owes() => server.settle(),
-            () = &mut stop => break "terminated",
+            () = &mut stop => break "the server ends",
         }
     };
     tracing::info!(reason, "detokenizer ends");

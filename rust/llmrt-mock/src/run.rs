@@ -30,7 +30,7 @@ pub enum RunError {
     Io(#[from] std::io::Error),
 }
 
-/// Serves until the process gets SIGTERM. Blocks the calling thread.
+/// Serves until the supervisor sends SIGUSR1. Blocks the calling thread.
 ///
 /// # Errors
 /// The configuration is refused, or the inbox cannot be bound.
@@ -51,7 +51,8 @@ pub fn run(config_json: &str) -> Result<(), RunError> {
 async fn serve_links(config: &Config) -> Result<(), RunError> {
     let identity = Identity::new("scheduler", 0);
     let options = config.link.options();
-    let mut terminated = signal(SignalKind::terminate())?;
+    // Not SIGTERM, which a service manager sends to all processes at once: there is work until the server has drained.
+    let mut told = signal(SignalKind::user_defined1())?;
     let welcome = Welcome {
         incarnation: identity.incarnation,
         credit: config.credit(),
@@ -72,7 +73,7 @@ async fn serve_links(config: &Config) -> Result<(), RunError> {
     let state = State::new(config.limits(), config.pattern.clone());
     let faults = config.faults()?;
     let stop = async move {
-        terminated.recv().await;
+        told.recv().await;
     };
     serve(state, faults, config.step(), inbox, links, stop).await;
     Ok(())

@@ -43,7 +43,7 @@ pub enum RunError {
     Io(#[from] io::Error),
 }
 
-/// Serves until the supervisor calls `shutdown` or the process gets SIGTERM. Blocks the calling thread.
+/// Serves until the supervisor calls `shutdown` or sends SIGUSR1. Blocks the calling thread.
 ///
 /// # Errors
 /// The configuration is refused, or an endpoint cannot be bound.
@@ -55,7 +55,8 @@ pub fn run(config_json: &str) -> Result<(), RunError> {
         .build()?;
     LocalSet::new().block_on(&runtime, async {
         let listener = adopt(config.listen_fd)?;
-        let mut terminated = signal(SignalKind::terminate())?;
+        // Not SIGTERM, which a service manager sends to all processes at once: there is work until the server has drained.
+        let mut told = signal(SignalKind::user_defined1())?;
         let (control, status) = (config.control.clone(), config.status.clone());
         let identity = Identity::new("gateway", 0);
         let options = config.link.options();
@@ -66,7 +67,7 @@ pub fn run(config_json: &str) -> Result<(), RunError> {
         tokio::select! {
             () = look_in(status, &places) => {}
             () = obey(&control, &places) => {}
-            _ = terminated.recv() => {}
+            _ = told.recv() => {}
         }
         tracing::info!("the gateway ends");
         control.close("the gateway ends");
