@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -251,6 +252,35 @@ def test_who_leaves_during_a_step_is_gone_before_its_end(rig: Rig) -> None:
     assert rig.tokens == {1: [], 2: [], 3: answer(third, set(), INFO.vocab_size, INFO.max_model_len)}
     rig.scheduler.verify()
     assert not running.done()
+
+
+def test_a_fault_during_a_step_leaves_nothing_of_it_behind(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = rig.start()
+    rig.ranks.held.clear()
+    rig.submit(1, [3, 4], max_tokens=50)
+    assert rig.ranks.stepping.wait(PATIENCE)
+    hear, faults = rig.loop._hear, [RuntimeError("a message that trips the loop")]
+
+    def trip() -> None:
+        if faults:
+            raise faults.pop()
+        hear()
+
+    monkeypatch.setattr(rig.loop, "_hear", trip)
+    rig.entry.send(wire.Call(1, "stats", "{}"))
+    rig.until(lambda: not faults)
+    rig.ranks.held.set()
+    rig.until(lambda: 1 in rig.outcomes)
+    assert rig.outcomes[1].status == 500
+    rig.ranks.held.clear()
+    rig.ranks.stepping.clear()
+    rig.submit(2, [5, 6], max_tokens=5)
+    assert rig.ranks.stepping.wait(PATIENCE)
+    # Otherwise the loop would turn without a pause through this step and all that follow.
+    assert not select.select([rig.step_thread.fileno()], [], [], 0)[0]
+    rig.ranks.held.set()
+    rig.until(lambda: 2 in rig.outcomes)
+    assert rig.outcomes[2] == wire.Outcome(wire.LENGTH) and not running.done()
 
 
 @pytest.mark.parametrize("rig", [{"deadline": 0.2}], indirect=True)

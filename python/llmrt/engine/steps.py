@@ -26,6 +26,7 @@ class StepThread:
         self._executor = executor
         self._orders: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._reader, self._writer = os.pipe()
+        self._taken = True
         threading.Thread(target=self._run, name="llmrt-step", daemon=True).start()
 
     def load(self) -> ExecutorInfo:
@@ -36,12 +37,14 @@ class StepThread:
     def start(self, plan: StepPlan) -> Future[StepResult]:
         """Has a step computed; no other may be under way."""
         step = self._order(lambda: self._compute(plan))
+        self._taken = False
         step.add_done_callback(lambda _: os.write(self._writer, b"\0"))
         return step
 
     def recover(self) -> bool:
-        """As the executor's."""
+        """As the executor's; of a step that nobody has taken nothing is left."""
         sane: bool = self._order(self._executor.recover).result()
+        self._take_notice()
         return sane
 
     def close(self) -> None:
@@ -55,8 +58,14 @@ class StepThread:
 
     def take(self, step: Future[StepResult]) -> StepResult:
         """The result of a step that has ended. Raises what computing it raised."""
-        os.read(self._reader, 1)
+        self._take_notice()
         return step.result()
+
+    def _take_notice(self) -> None:
+        """Takes the byte of the step that was started last, if it is still there: that step has ended."""
+        if not self._taken:
+            os.read(self._reader, 1)
+            self._taken = True
 
     def _order(self, work: Callable[[], Any]) -> Future[Any]:
         future: Future[Any] = Future()
