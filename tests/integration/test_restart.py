@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from llmrt import link
 from llmrt.cli import probe
 from llmrt.supervisor import facts
 from support.kept import events, kept
@@ -131,6 +133,27 @@ def test_a_short_stop_costs_nothing(server: Server, victim: str) -> None:
         *_, last, done = data
         assert done == "[DONE]" and json.loads(last)["choices"][0]["finish_reason"] == "length"
     assert pid(server, victim) == process
+
+
+def test_one_that_says_that_it_ends_but_does_not_is_killed_and_replaced() -> None:
+    soon = "import sys; from llmrt.cli import serve; from llmrt.supervisor import core; core.LEAVE = 0.5; "
+    server = Server(*MOCK, command=[sys.executable, "-c", f"{soon}sys.exit(serve.main())"])
+    try:
+        process = pid(server, "mock engine")
+        os.kill(process, signal.SIGSTOP)
+        # What an engine says whose step hangs in native code, and which then cannot end for it.
+        outbox = link.Outbox(the_facts(server).topology.control, link.Identity("scheduler"))
+        wait_for(lambda: outbox.receive() and outbox.ready, "the supervisor to answer")
+        outbox.close("a step takes too long")
+        wait_for(lambda: is_gone(process), "the process that hangs to be killed")
+        wait_up(server)
+        with server.client() as client:
+            assert client.post(COMPLETIONS, json=SHORT).status_code == 200
+        said = "the mock engine left its control link and did not end in 0.5 s: a step takes too long; it starts again"
+        assert said in server.log
+        assert server.stop() == 0, server.log
+    finally:
+        server.stop(signal.SIGKILL)
 
 
 def test_too_many_restarts_end_the_server_with_the_reason() -> None:

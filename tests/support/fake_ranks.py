@@ -8,6 +8,7 @@ plans from its standard input.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import time
@@ -219,6 +220,9 @@ class FaultyRanks(FakeRanks):
 
 def build(source: object, options: RunnerOptions) -> FaultyRanks:
     """Makes the executor of a scheduler process, as ``EngineConfig.executor`` names it."""
+    if "LLMRT_TEST_NO_END" in os.environ:
+        # As a step that hangs in native code does to a process that ends.
+        atexit.register(time.sleep, 600)
     length = options.max_model_len or 4096
     info = ExecutorInfo(options.num_pages or 512, PAGE_SIZE, options.num_slots, length, 97)
     return FaultyRanks(info, os.environ.get("LLMRT_TEST_GATE"))

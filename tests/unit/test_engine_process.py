@@ -239,7 +239,7 @@ def test_a_failed_step_is_an_error_and_the_engine_goes_on(make: Callable[..., Pl
 
 
 def test_an_executor_beyond_repair_ends_the_process_with_a_notice(make: Callable[..., Plant]) -> None:
-    plant = make()
+    plant = make(environment={"LLMRT_TEST_NO_END": "1"})
     plant.submit(1, [KILLS], max_tokens=5)
     assert plant.end_code() == 1
     plant.until(lambda: any(isinstance(event, link.Left) for event in plant.control_events))

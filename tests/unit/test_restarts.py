@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmrt import link, wire
-from llmrt.supervisor.core import FIRST_PAUSE, LONGEST_PAUSE, Member, Restarts
+from llmrt.supervisor import core
+from llmrt.supervisor.core import FIRST_PAUSE, LEAVE, LONGEST_PAUSE, Member, Restarts
 
 
 def test_pauses_double_and_too_many_restarts_are_refused() -> None:
@@ -40,6 +41,10 @@ def test_no_window_ever_holds_more_than_the_limit(limit: int, gaps: list[float])
 
 class FakeChild:
     name, role, index = "the scheduler", "scheduler", 0
+    over: str | None = None
+
+    def ended(self) -> str | None:
+        return self.over
 
     def again(self) -> FakeChild:
         return FakeChild()
@@ -67,6 +72,22 @@ def test_only_silence_makes_a_process_hung(member: Member) -> None:
     assert not member.hung(0.0)
     member.notice(link.Left(3, "no sign of life", silent=True))
     assert member.hung(60.0)
+
+
+def test_one_that_leaves_has_to_end_or_to_come_back(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    member.notice(joined(1, 7))
+    assert member.until_deadline(60.0) is None
+    member.notice(link.Left(1, "the engine failed"))
+    wait = member.until_deadline(60.0)
+    assert member.lingers and wait is not None and LEAVE - 5 < wait <= LEAVE and not member.hung(60.0)
+    member.notice(joined(2, 7))
+    assert not member.lingers and member.until_deadline(60.0) is None
+    member.notice(link.Left(2, "the engine failed"))
+    monkeypatch.setattr(core, "LEAVE", 0.0)
+    assert member.hung(60.0)
+    # Nothing is left to be done about one that has ended: a server that drains goes on without it.
+    monkeypatch.setattr(FakeChild, "over", "the scheduler ended")
+    assert member.until_deadline(60.0) is None
 
 
 def test_one_that_does_not_join_in_time_is_hung(member: Member) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
+
+import zmq
 
 from llmrt import link, logs, model_source
 from llmrt.engine import farewell
@@ -26,6 +30,8 @@ from llmrt.scheduler.scheduler import Scheduler
 log = logging.getLogger("llmrt.engine.process")
 
 FAILED = 1
+FAREWELL_MS = 200
+"""Milliseconds in which the links of a failed process may still send."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -118,5 +124,19 @@ def _description(model: str, info: ExecutorInfo, scheduler: Scheduler) -> dict[s
     }
 
 
+def _end(code: int) -> NoReturn:
+    """Ends the process when what the links have to say is on its way.
+
+    Python's own end may wait for ever for a step that hangs in native code.
+    """
+    zmq.Context.instance().destroy(linger=FAREWELL_MS)
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    if failed := main():
+        _end(failed)

@@ -13,6 +13,11 @@ LONGEST_PAUSE = 10.0
 """Seconds before a restart: the first one at once, as nearly all are alone; those that follow double the pause."""
 
 
+LEAVE = 15.0
+"""Seconds that a process may live on after its control link ended. Until then it has either joined again or ended: an
+engine gives a step that hangs five seconds to come to its end after it has said that it is gone."""
+
+
 class Restarts:
     """Counts restarts: no more than ``limit`` of them within ``window`` seconds."""
 
@@ -49,6 +54,7 @@ class Member:
         """When it is to be started again; ``None`` while it runs."""
         self._peer: int | None = None
         self._silent = False
+        self._left: float | None = None
 
     def notice(self, event: link.InboxEvent) -> bool:
         """Takes an event of the control link; whether it says that this process is up."""
@@ -62,21 +68,30 @@ class Member:
             self.incarnation = event.hello.incarnation
             self._peer = event.peer
             self._silent = False
+            self._left = None
             return came_up
         if isinstance(event, link.Left) and event.peer == self._peer:
             self._silent = event.silent
+            self._left = time.monotonic()
         return False
+
+    @property
+    def lingers(self) -> bool:
+        """Whether its control link ended otherwise than by silence: it ends, or will join again."""
+        return self._left is not None and not self._silent
 
     def until_deadline(self, start_timeout: float) -> float | None:
         """Seconds until something is to be done about it, ``None`` when only an event can say."""
         if self.due is not None:
             return max(0.0, self.due - time.monotonic())
+        if self._left is not None and self.child.ended() is None:
+            return max(0.0, self._left + LEAVE - time.monotonic())
         if self.joined:
             return None
         return max(0.0, self.began + start_timeout - time.monotonic())
 
     def hung(self, start_timeout: float) -> bool:
-        """Whether it lives but does not answer: it fell silent, or has not joined in time."""
+        """Whether it lives but does not answer: it fell silent, left but did not end, or has not joined in time."""
         return self.due is None and (self._silent or self.until_deadline(start_timeout) == 0.0)
 
     def fault(self, start_timeout: float) -> str | None:
@@ -88,7 +103,7 @@ class Member:
         if not self.hung(start_timeout):
             return None
         self.child.kill()
-        return f"{self.child.name} gave no sign of life"
+        return f"{self.child.name} {'left but did not end' if self.lingers else 'gave no sign of life'}"
 
     def rest(self, pause: float) -> float:
         """Leaves a dead one alone for ``pause`` seconds; returns those until it may have joined again."""

@@ -16,7 +16,7 @@ import zmq
 from llmrt import link, topology, wire
 from llmrt.config import Config
 from llmrt.model_source import ModelSource
-from llmrt.supervisor import children, launch
+from llmrt.supervisor import children, core, launch
 from llmrt.supervisor.children import Child
 from llmrt.supervisor.core import Member, Restarts
 from llmrt.supervisor.errors import preparing
@@ -184,6 +184,9 @@ class Parts:
             return None
         self._unwatch(child)
         child.kill()
+        if member.lingers:
+            words = self._last_words.of(child.role)
+            return f"{child.name} left its control link and did not end in {core.LEAVE:g} s: {words}"
         if member.joined:
             return f"{child.name} gave no sign of life for {process.step_deadline:g} s (--step-deadline)"
         what = "the model did not load" if child.role == "scheduler" else f"{child.name} did not start"
