@@ -23,6 +23,13 @@ class FakeChild:
         self.name, self.index = f"entry[{index}]", index
         self.code: int | None = None
 
+    @property
+    def process(self) -> FakeChild:
+        return self
+
+    def poll(self) -> int | None:
+        return self.code
+
     def ended(self) -> str | None:
         return None if self.code is None else f"{self.name} ended with exit code {self.code}"
 
@@ -54,3 +61,12 @@ def test_the_server_goes_on_while_a_worker_is_up(three: EntryWorkers) -> None:
     assert wait is not None and LONGEST_PAUSE - 5 < wait <= LONGEST_PAUSE
     children[2].code = 1
     assert three.tend() == "entry[2] ended with exit code 1; 0 workers were replaced in 60 s"
+
+
+def test_one_that_ends_before_it_has_joined_is_no_crash_of_a_server_that_drains(three: EntryWorkers) -> None:
+    children: list[Any] = [member.child for member in three.members]
+    three.members[0].joined = False
+    children[0].code, children[1].code = -15, 0
+    assert three.crash() is None
+    children[2].code = 1
+    assert three.crash() == "entry[2] ended with exit code 1"
