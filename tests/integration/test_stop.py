@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ import pytest
 
 from llmrt.supervisor import facts
 from support.server import Server, wait_for
+from tests.integration.test_start_errors import left_of
 
 TOKENS = 80
 BODY: dict[str, Any] = {"prompt": "Hi", "max_tokens": TOKENS, "ignore_eos": True, "stream": True}
@@ -161,3 +163,52 @@ def test_a_signal_to_all_processes_ends_a_server_that_loads_its_model(tmp_path: 
             os.kill(pid, signal.SIGTERM)
         assert server.wait(30) == 0
         assert not ERROR_LINE.findall(log.read_text())
+
+
+ONE_STOPS = """
+import signal, sys
+from llmrt.cli import serve
+from llmrt.supervisor import children, launch
+start = launch.entry_process
+def entry_process(*told):
+    child = start(*told)
+    if told[-1] == 1:
+        child.process.send_signal(signal.SIGSTOP)
+        print("one worker stands still", file=sys.stderr, flush=True)
+    return child
+launch.entry_process = entry_process
+children.stop.__defaults__ = (0.5,)
+sys.exit(serve.main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_server_of_which_a_worker_does_not_start(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, number: int
+) -> None:
+    runtime = tmp_path_factory.mktemp("run")
+    flags = ("--engine", "mock", "--port", "0", "--entry-workers", "3")
+    with starting(tmp_path, "-c", ONE_STOPS, *flags, XDG_RUNTIME_DIR=str(runtime)) as (server, log):
+        wait_for(lambda: "stands still" in log.read_text(), "the workers to start")
+        server.send_signal(number)
+        assert server.wait(30) == 0
+        assert "told to end before it was up" in log.read_text()
+    assert not left_of(runtime)
+
+
+@pytest.mark.parametrize("action", [[], ["--check"]])
+def test_an_interrupt_ends_a_download_quietly(tmp_path: Path, action: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        told = {
+            "HF_ENDPOINT": f"http://127.0.0.1:{hub.getsockname()[1]}",
+            "HF_HOME": str(tmp_path),
+            "HF_HUB_OFFLINE": "0",
+        }
+        with starting(tmp_path, "-m", "llmrt.cli.serve", "owner/model", *action, **told) as (server, log):
+            hub.settimeout(60)
+            # It says nothing, for ever.
+            connection, _ = hub.accept()
+            with connection:
+                server.send_signal(signal.SIGINT)
+                assert server.wait(30) == 130
+            assert log.read_text() == ""

@@ -168,6 +168,42 @@ def test_a_process_that_ends_well_has_not_crashed(source: ModelSource) -> None:
         assert parts.crash() == "the mock engine was killed by SIGKILL"
 
 
+def test_an_entry_worker_that_ends_by_itself_is_noticed(source: ModelSource) -> None:
+    parts = Parts(CONFIG, source)
+    with parts.started(None):
+        assert parts.tend() is None
+        parts.entry.shutdown(0.0)
+        while (fault := parts.tend()) is None:
+            parts.wait()
+        assert fault == "the entry worker has ended by itself"
+        # But not where it was told to end.
+        parts.stop_restarts()
+        assert parts.tend() is None
+
+
+def test_the_end_of_the_entry_worker_is_the_end_of_the_server() -> None:
+    on_signal = (
+        "import signal, sys\n"
+        "from llmrt.cli import serve\n"
+        "from llmrt.supervisor import launch\n"
+        "start = launch.entry\n"
+        "def entry(*told):\n"
+        "    worker = start(*told)\n"
+        "    signal.signal(signal.SIGUSR2, lambda *_: worker.shutdown(0.0))\n"
+        "    return worker\n"
+        "launch.entry = entry\n"
+        "sys.exit(serve.main())"
+    )
+    server = Server("--engine", "mock", "--entry-workers", "1", command=[sys.executable, "-c", on_signal])
+    try:
+        # As a panic in its thread would end it, which no client can cause.
+        server.process.send_signal(signal.SIGUSR2)
+        assert server.process.wait(30) == 1
+        assert "the entry worker has ended by itself; the server ends" in server.log
+    finally:
+        server.stop(signal.SIGKILL)
+
+
 def test_a_fault_while_the_server_drains_is_told_once() -> None:
     with draining() as (server, lines):
         os.kill(the_facts(server).processes["mock engine"], signal.SIGKILL)

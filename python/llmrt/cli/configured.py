@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from llmrt import __version__, config
 from llmrt.config import Config, Option, Resolved
 from llmrt.model_config import ModelError
+from llmrt.process.signals import INTERRUPTED
 
 USAGE_ERROR = 2
 
@@ -86,5 +87,7 @@ def run(
     except (ModelError, StartError) as error:
         print(f"{flags.prog}: {error}", file=sys.stderr)
         return USAGE_ERROR
+    except KeyboardInterrupt:
+        return INTERRUPTED
     print(config.to_yaml(resolved.config, resolved.sources, known), end="")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from typing import Any
 
 END = signal.SIGUSR1
 """By this a supervisor tells a child to end. Nobody else sends it, as service managers and terminals do with others."""
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code of a program that an interrupt has ended."""
 
 _FOR_SUPERVISORS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -57,6 +61,19 @@ class Signals:
             if number != signal.SIGCHLD:
                 self._handlers[number] = signal.SIG_IGN
         self.close()
+
+
+@contextlib.contextmanager
+def interrupted_at_once() -> Iterator[None]:
+    """Meanwhile SIGINT ends the process, with the exit code that shells give for that; for the main thread.
+
+    Python's own way would wait for threads first, and one of them may be in a long download.
+    """
+    before = signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

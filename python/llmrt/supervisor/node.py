@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import select
 import signal
 import socket
-import threading
 import time
 from typing import TYPE_CHECKING
 
 from llmrt import logs, model_source
 from llmrt.config import Config
 from llmrt.model_source import ModelSource
-from llmrt.process.signals import Signals
+from llmrt.process.signals import Signals, interrupted_at_once
 from llmrt.supervisor import front, launch, nodes
+from llmrt.supervisor.ending import EntryEnd
 from llmrt.supervisor.errors import StartError, preparing
 from llmrt.supervisor.listener import listening, url_of
 
@@ -53,7 +54,8 @@ class Node:
         """
         logs.setup("node", self.config.log.log_level, self.config.log.log_format)
         check(self.config)
-        source = model_source.resolve(self.config.model.model)
+        with interrupted_at_once():
+            source = model_source.resolve(self.config.model.model)
         with preparing():
             signals = Signals(signal.SIGHUP) if front.has_files(self.config) else Signals()
         try:
@@ -117,14 +119,11 @@ def _start(config: Config, source: ModelSource, session: CoreSession, listener: 
 
 def _watch(config: Config, entry: Entry, signals: Signals) -> int:
     """Waits for signals and for the entry's own end."""
-    ended, tell = socket.socketpair()
-    # The entry's end cannot be polled for.
-    threading.Thread(target=_tell_end, args=(entry, tell), daemon=True).start()
     asked = 0
-    with ended:
+    with contextlib.closing(EntryEnd(entry)) as end:
         while True:
-            ready = select.select([signals.fileno(), ended.fileno()], [], [])[0]
-            if ended.fileno() in ready:
+            ready = select.select([signals.fileno(), end.fileno()], [], [])[0]
+            if end.fileno() in ready:
                 return 0 if asked else FAILURE
             taken = set(signals.take())
             if signal.SIGHUP in taken:
@@ -135,11 +134,6 @@ def _watch(config: Config, entry: Entry, signals: Signals) -> int:
             patience = config.entry.shutdown_timeout if asked == 1 else 0.0
             _log.info("draining for up to %g s; signal again to stop now", patience)
             entry.shutdown(patience)
-
-
-def _tell_end(entry: Entry, tell: socket.socket) -> None:
-    with tell:
-        entry.wait()
 
 
 def _asked_to_end(signals: Signals) -> bool:

@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import zmq
@@ -19,6 +19,7 @@ from llmrt.model_source import ModelSource
 from llmrt.supervisor import children, core, launch
 from llmrt.supervisor.children import Child
 from llmrt.supervisor.core import Member, Restarts
+from llmrt.supervisor.ending import EntryEnd
 from llmrt.supervisor.errors import preparing
 from llmrt.supervisor.gateway import Gateway
 from llmrt.supervisor.last_words import LastWords
@@ -62,6 +63,7 @@ class Parts:
         self._last_words = LastWords()
         self.workers: EntryWorkers | None = None
         self.gateway: Gateway | None = None
+        self._entry_end: EntryEnd | None = None
 
     @property
     def children(self) -> list[Child]:
@@ -69,15 +71,21 @@ class Parts:
         return [member.child for member in self.core]
 
     @contextlib.contextmanager
-    def started(self, listener: socket.socket | None) -> Iterator[None]:
+    def started(
+        self, listener: socket.socket | None, told_to_end: Callable[[], bool] = lambda: False
+    ) -> Iterator[bool]:
         """Starts everything, and stops it at the end. Without ``listener`` only this process can make requests.
 
-        Raises :class:`~llmrt.supervisor.errors.StartError` for what the user can mend.
+        Says whether clients are let in: not where ``told_to_end`` said meanwhile that nobody needs that any more. It is
+        asked whenever something happens, which :meth:`listen_to` extends to signals. Raises
+        :class:`~llmrt.supervisor.errors.StartError` for what the user can mend.
         """
         with contextlib.ExitStack() as ending:
             with preparing():
                 self._start(ending, listener)
-            yield
+                while not (told := told_to_end()) and not self._is_up():
+                    self.wait()
+            yield not told
 
     def _start(self, ending: contextlib.ExitStack, listener: socket.socket | None) -> None:
         self.directory = ending.enter_context(topology.RuntimeDirectory())
@@ -101,13 +109,15 @@ class Parts:
             self.entry = self.workers = self._entry_workers(listener)
             ending.callback(self.workers.close)
         ending.callback(self._end_entry)
-        # A core that has ended meanwhile is dealt with as one that ends later.
-        while not self._front_is_up() and not any(each.ended() for each in self.children):
-            self.wait()
+        if not isinstance(self.entry, EntryWorkers):
+            self._entry_end = EntryEnd(self.entry)
+            self._poller.register(self._entry_end.fileno(), zmq.POLLIN)
+            ending.callback(self._unwatch_entry)
 
-    def _front_is_up(self) -> bool:
+    def _is_up(self) -> bool:
+        """Whether clients and nodes are let in. A core that has ended is dealt with as one that ends later."""
         workers = self.workers is None or self.workers.up()
-        return (self.gateway is None or self.gateway.up()) and workers
+        return ((self.gateway is None or self.gateway.up()) and workers) or any(each.ended() for each in self.children)
 
     def _entry_workers(self, listener: socket.socket) -> EntryWorkers:
         control = self._control
@@ -147,6 +157,8 @@ class Parts:
 
         Returns what keeps the server from going on, ``None`` while nothing does.
         """
+        if self._entry_end is not None and self._entry_end.has_come():
+            return "the entry worker has ended by itself"
         for member in self.core:
             fault = self._fault(member) or self._revived(member)
             if fault is not None and not self._rested(member, fault):
@@ -156,8 +168,9 @@ class Parts:
         return self.workers.tend() if self.workers is not None else None
 
     def stop_restarts(self) -> None:
-        """From now on what has died stays dead, and :meth:`tend` tells of it."""
+        """From now on what has died stays dead, and :meth:`tend` tells of it; but an entry worker may end."""
         self._restarts = None
+        self._unwatch_entry()
         if self.gateway is not None:
             self.gateway.stop_restarts()
 
@@ -270,6 +283,12 @@ class Parts:
             if (descriptor := self._lives.pop(child, None)) is not None:
                 self._poller.unregister(descriptor)
                 os.close(descriptor)
+
+    def _unwatch_entry(self) -> None:
+        if self._entry_end is not None:
+            self._poller.unregister(self._entry_end.fileno())
+            self._entry_end.close()
+            self._entry_end = None
 
     def _end_entry(self) -> None:
         """Ends the entry workers where nobody has; requests that are still open are told."""

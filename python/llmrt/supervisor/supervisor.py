@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import signal
 
 from llmrt import __version__, logs, model_source, topology
 from llmrt.config import Config
-from llmrt.process.signals import Signals
+from llmrt.process.signals import Signals, interrupted_at_once
 from llmrt.supervisor import facts, front, nodes
 from llmrt.supervisor.errors import StartError, preparing
 from llmrt.supervisor.listener import listening, url_of
@@ -34,7 +35,8 @@ class Supervisor:
         logs.setup("supervisor", self.config.log.log_level, self.config.log.log_format)
         front.check(self.config)
         nodes.check(self.config.nodes)
-        source = model_source.resolve(self.config.model.model)
+        with interrupted_at_once():
+            source = model_source.resolve(self.config.model.model)
         secure = self.config.tls.ssl_certfile is not None
         with preparing():
             topology.sweep()
@@ -42,7 +44,12 @@ class Supervisor:
             signals = Signals(signal.SIGHUP) if front.has_files(self.config) else Signals()
         try:
             parts = Parts(self.config, source)
-            with listening(self.config.entry) as listener, parts.started(listener):
+            parts.listen_to(signals.fileno())
+            told = functools.partial(_asked_to_end, signals, parts)
+            with listening(self.config.entry) as listener, parts.started(listener, told) as up:
+                if not up:
+                    _log.info("told to end before it was up")
+                    return 0
                 url = url_of(listener, secure)
                 # The entry holds it now: connections that come while it drains are refused, not queued.
                 listener.close()
@@ -67,7 +74,6 @@ class Supervisor:
             _log.warning("the new process ids cannot be told: %s", error)
 
     def _watch(self, signals: Signals, parts: Parts, url: str) -> int:
-        parts.listen_to(signals.fileno())
         known = parts.processes()
         while True:
             parts.wait()
