@@ -137,13 +137,14 @@ def test_a_second_signal_to_all_processes_ends_them_now(start: Start, flags: tup
 def starting(tmp_path: Path, *arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """A Python process with these arguments that is a server, and the file of its log."""
     log = tmp_path / "log"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("LLMRT_")}
     with log.open("wb") as file:
         server = subprocess.Popen(
             [sys.executable, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=file,
-            env=os.environ | environment,
+            env=clean | environment,
             # It is ignored in what a shell starts behind itself.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
