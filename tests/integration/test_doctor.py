@@ -133,24 +133,21 @@ def stopped(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_stopped_process_is_found_and_comes_back() -> None:
-    server = Server("--kv-cache-memory", "0.2")
-    try:
-        pids = the_facts(server).processes
-        for victim in ("detokenizer", "scheduler", "supervisor"):
-            with stopped(pids[victim]):
-                code, hops = look(server, timeout=2)
-            broken = {name for name, hop in hops.items() if hop["state"] == "broken"}
-            mine = {name for name, process in HOPS.items() if process == victim}
-            assert code == 1 and mine <= broken, (victim, hops)
-            # The front door may see the loss behind it, the other links may not.
-            assert broken - mine <= {"http"}, (victim, hops)
-            assert all("is stopped" in hops[name]["detail"] for name in mine), hops
-            wait_for(lambda: look(server)[0] == 0, "the server to be sound again")
-        answer = httpx2.post(f"{server.url}/v1/completions", json={"prompt": "Hi", "max_tokens": 2}, timeout=60)
-        assert answer.status_code == 200
-    finally:
-        assert server.stop() == 0, server.log
+def test_a_stopped_process_is_found_and_comes_back(server: Server) -> None:
+    pids = the_facts(server).processes
+    for victim in ("detokenizer", "scheduler", "supervisor"):
+        with stopped(pids[victim]):
+            code, hops = look(server, timeout=2)
+        broken = {name for name, hop in hops.items() if hop["state"] == "broken"}
+        mine = {name for name, process in HOPS.items() if process == victim}
+        assert code == 1 and mine <= broken, (victim, hops)
+        # The front door may see the loss behind it, the other links may not.
+        assert broken - mine <= {"http"}, (victim, hops)
+        assert all("is stopped" in hops[name]["detail"] for name in mine), hops
+        wait_for(lambda: look(server)[0] == 0, "the server to be sound again")
+    answer = httpx2.post(f"{server.url}/v1/completions", json={"prompt": "Hi", "max_tokens": 2}, timeout=60)
+    assert answer.status_code == 200
+    assert the_facts(server).processes == pids
 
 
 HELD = ("llmrt.engine.mock", "llmrt.detokenizer.process")
@@ -191,10 +188,10 @@ def test_a_server_that_takes_other_hosts_only_is_sound() -> None:
 
 
 def test_facts_are_private_and_go_with_the_server() -> None:
-    server = Server("--kv-cache-memory", "0.2", "--served-model-name", "mine")
+    server = Server("--engine", "mock", "--served-model-name", "mine")
     found = the_facts(server)
     assert (found.url, found.model) == (server.url, "mine")
-    assert set(found.processes) == {"supervisor", "scheduler", "detokenizer", *CELL.entry_processes}
+    assert set(found.processes) == {"supervisor", "mock engine", "detokenizer", *CELL.entry_processes}
     directory = Path(found.topology.control.removeprefix("ipc://")).parent
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert stat.S_IMODE((directory / facts.FILE).stat().st_mode) == 0o600

@@ -106,9 +106,13 @@ def test_many_requests_end_once_each_and_leak_nothing(server: Server) -> None:
     assert server.wait_idle()["llmrt_kv_cache_usage_perc"] == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_drains_and_leaves_nothing(number: int) -> None:
-    server = Server("--kv-cache-memory", "0.2", "--shutdown-timeout", "120")
+@pytest.mark.parametrize(
+    ("number", "engine"),
+    [(signal.SIGTERM, ("--kv-cache-memory", "0.2")), (signal.SIGINT, ("--engine", "mock", "--mock-step-ms", "20"))],
+    ids=["SIGTERM", "SIGINT"],
+)
+def test_signal_drains_and_leaves_nothing(number: int, engine: tuple[str, ...]) -> None:
+    server = Server(*engine, "--shutdown-timeout", "120")
     children = server.children()
     assert len(children) == 2 + len(CELL.entry_processes)
     with http(server) as client, client.stream("POST", COMPLETIONS, json={**LONG, "max_tokens": 64}) as response:
@@ -208,7 +212,7 @@ def test_a_killed_supervisor_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_dead_core_ends_open_streams_and_a_server_without_restarts(victim: int) -> None:
-    server = Server("--kv-cache-memory", "0.2", "--no-restart-core")
+    server = Server("--engine", "mock", "--mock-step-ms", "20", "--no-restart-core")
     with http(server) as client, client.stream("POST", COMPLETIONS, json=LONG) as response:
         lines = response.iter_lines()
         assert next(lines).startswith("data: {")

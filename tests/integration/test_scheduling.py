@@ -68,8 +68,10 @@ def test_same_prompt_twice_at_once_then_again(server: Server, uncached: Server) 
 def test_preemption_changes_nothing(tiny: Server) -> None:
     bodies = [
         {
-            "prompt": f"Chapter {number}. It was a dark night in the old town, and",
-            "max_tokens": 150,
+            # All prompts fit at once, and all answers do not.
+            "prompt": f"Chapter {number}. " + "It was a dark night in the old town, and " * 6,
+            "max_tokens": 60,
+            "ignore_eos": True,
             "temperature": 0.8 if number % 2 else 0,
             "seed": number,
             "presence_penalty": 0.5,
