@@ -97,13 +97,18 @@ def test_wrong_content_type_is_400(client: httpx2.Client, content_type: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("path", "content_type", "status"),
-    [(CHAT, "text/plain", 400), ("/v1/nothing", "application/json", 404), ("/health", "application/json", 405)],
+    ("path", "field", "status"),
+    [
+        (CHAT, "content-type: text/plain", 400),
+        ("/v1/nothing", "content-type: application/json", 404),
+        ("/health", "content-type: application/json", 405),
+        (CHAT, "origin: http://page.example", 403),
+    ],
 )
 def test_a_refusal_before_the_body_has_come_ends_no_connection(
-    server: Server, path: str, content_type: str, status: int
+    server: Server, path: str, field: str, status: int
 ) -> None:
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content_type}\r\ncontent-length: 2\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{field}\r\ncontent-length: 2\r\n\r\n"
     with CELL.connect(server.host, server.port, "http/1.1") as connection, connection.makefile("rb") as answers:
         for _ in range(3):
             connection.sendall(head.encode())

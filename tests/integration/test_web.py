@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,6 +51,18 @@ def test_other_hosts_are_refused_on_the_loopback_interface(server: Server) -> No
         for host in ["evil.example", f"evil.example:{server.port}", "localhost.evil.example", "10.0.0.1"]:
             error = assert_openai_error(client.get("/health", headers={"host": host}), 421)
             assert error["code"] == "host_not_allowed" and "--allowed-hosts" in error["message"]
+
+
+def test_a_refused_host_is_told_so_before_its_body_has_come(server: Server) -> None:
+    body = b"x" * (1 << 20)
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: evil.example\r\ncontent-length: {len(body)}\r\n\r\n"
+    with socket.create_connection((server.host, server.port), 30) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 421"
+        # The body still finds somebody who reads it: a reset could overtake the answer.
+        connection.sendall(body)
+        with connection.makefile("rb") as answer:
+            assert b"host_not_allowed" in answer.read()
 
 
 def test_allowed_hosts_are_served(open_server: Server) -> None:

@@ -2,6 +2,7 @@
 
 mod http;
 mod limits;
+mod secret;
 mod tls;
 
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use serde::Deserialize;
 
 pub use http::{Cors, Http2, Web};
 pub use limits::Limits;
-pub use tls::{ClientVerify, Secret, Tls};
+pub use secret::Secret;
+pub use tls::{ClientVerify, Tls};
 
 use crate::tenants::KeySources;
 
@@ -47,10 +49,10 @@ pub struct EntryConfig {
     pub tokenizer_cache_bytes: usize,
     /// Bearer tokens that open every route; none: no key is asked for.
     #[serde(default)]
-    pub api_keys: Vec<String>,
+    pub api_keys: Vec<Secret>,
     /// Bearer tokens that open every route and have no limits; where there are some, `/metrics` takes no others.
     #[serde(default)]
-    pub admin_api_keys: Vec<String>,
+    pub admin_api_keys: Vec<Secret>,
     /// File of further keys with their limits, read again when it changes.
     #[serde(default)]
     pub api_key_file: Option<PathBuf>,
@@ -181,7 +183,7 @@ impl EntryConfig {
                 "between 0.000001 and 1000000",
             ),
             (
-                (self.api_keys.iter().chain(&self.admin_api_keys)).all(|key| !key.is_empty()),
+                (self.api_keys.iter().chain(&self.admin_api_keys)).all(|key| !key.0.is_empty()),
                 "api_keys and admin_api_keys",
                 "non-empty strings",
             ),

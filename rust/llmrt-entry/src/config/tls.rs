@@ -1,9 +1,10 @@
 //! What a worker is told about TLS.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+
+use super::Secret;
 
 /// Certificate and key of the listening socket, and what is asked of clients. The files are PEM and read again when
 /// they change.
@@ -35,15 +36,4 @@ pub enum ClientVerify {
     #[default]
     Required,
     Optional,
-}
-
-/// Text that is not shown.
-#[derive(Clone, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(pub String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[hidden]")
-    }
 }

@@ -69,6 +69,8 @@ pub struct Claim {
     pub(super) answers: Vec<Answer>,
     pub(super) priority: i32,
     pub(super) deadline: Option<Instant>,
+    /// Whether the keeper is told how its answers go on.
+    pub(super) told: bool,
     pub(super) ticket: Option<Ticket>,
     /// By when it was queued.
     pub(super) order: u64,
@@ -82,15 +84,18 @@ impl Claim {
             answers: Vec::new(),
             priority: 0,
             deadline: None,
+            told: true,
             ticket: None,
             order: 0,
         }
     }
 
-    /// Its answers as they stand; none until the prompts are tokens.
-    pub fn answers(&self) -> Answers {
+    /// Its answers as they stand, for the keeper; none until the prompts are tokens, nor where it would not hear of
+    /// their ends.
+    pub fn answers_told(&self) -> Answers {
+        let answers = if self.told { &*self.answers } else { &[] };
         Answers {
-            answers: self.answers.clone(),
+            answers: answers.to_vec(),
             priority: self.priority,
             deadline: self.deadline,
         }

@@ -19,6 +19,7 @@ use super::books::Books;
 use super::ledger::{Bounds, Ledger};
 use super::ops::{METHOD, Op};
 use super::refusal::Told;
+use crate::config::Secret;
 use crate::control::reply;
 use crate::tenants::{KeyFileError, KeySources, Keys, Rules, Tenant};
 
@@ -32,8 +33,8 @@ pub struct KeeperConfig {
     max_requests: u32,
     max_running: u32,
     max_queued_tokens: u32,
-    api_keys: Vec<String>,
-    admin_api_keys: Vec<String>,
+    api_keys: Vec<Secret>,
+    admin_api_keys: Vec<Secret>,
     api_key_file: Option<PathBuf>,
     priorities: bool,
     log: LogConfig,

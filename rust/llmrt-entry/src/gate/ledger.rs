@@ -179,6 +179,13 @@ impl Ledger {
         }
     }
 
+    /// Has the answers of a claim left out of what the keeper is told.
+    pub fn keep_to_itself(&mut self, id: ClaimId) {
+        if let Some(claim) = self.claims.get_mut(&id) {
+            claim.told = false;
+        }
+    }
+
     /// Whether a claim that was resumed has its turn now; it stands in line else.
     pub fn line_up(&mut self, id: ClaimId) -> bool {
         let Some(claim) = self.claims.get_mut(&id) else {

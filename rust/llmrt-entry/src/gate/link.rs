@@ -20,6 +20,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct KeeperLink {
     outbox: Arc<dyn Outbox>,
     is_up: Cell<bool>,
+    /// How often a keeper was lost; what one was to be told is not for its successor.
+    losses: Cell<u64>,
     untold: RefCell<Vec<Op>>,
     more: Notify,
 }
@@ -29,6 +31,7 @@ impl KeeperLink {
         Self {
             outbox,
             is_up: Cell::new(false),
+            losses: Cell::new(0),
             untold: RefCell::default(),
             more: Notify::new(),
         }
@@ -67,7 +70,9 @@ impl KeeperLink {
                 method: METHOD.to_owned(),
                 arguments,
             });
-            while self.is_up.get() && self.outbox.send(&message) == Err(SendError::Full) {
+            let losses = self.losses.get();
+            while self.losses.get() == losses && self.outbox.send(&message) == Err(SendError::Full)
+            {
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -154,7 +159,7 @@ impl Gate {
             claim,
             key: key_of(&held.tenant),
             permits: held.permits,
-            answers: Told::new(held.answers(), now),
+            answers: Told::new(held.answers_told(), now),
             in_line: held.is_in_line(),
         });
         let held: Vec<Op> = held.collect();
@@ -175,6 +180,7 @@ impl Gate {
         };
         keeper.untold.borrow_mut().clear();
         if keeper.is_up.replace(false) {
+            keeper.losses.set(keeper.losses.get() + 1);
             let mut asks: Vec<(u64, Ask)> = self.asks.borrow_mut().drain().collect();
             // In the order in which they came.
             asks.sort_by_key(|(claim, _)| *claim);

@@ -142,6 +142,7 @@ impl Gate {
         } else {
             self.with(|ledger| {
                 ledger.resume((OWN, claim), answers);
+                ledger.keep_to_itself((OWN, claim));
                 ledger.place((OWN, claim));
             });
         }

@@ -102,9 +102,8 @@ async fn admit(
 ) -> Response {
     // HTTP/1.1 has this bound in its parser, HTTP/2 only one on bytes.
     if request.headers().len() > shard.config.limits.max_headers {
-        let mut response = error(&ApiError::invalid(
-            "The request has too many header fields.",
-        ));
+        let refusal = ApiError::invalid("The request has too many header fields.");
+        let mut response = refused(shard, request, &refusal);
         *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return response;
     }
@@ -112,13 +111,25 @@ async fn admit(
     if matches!(request.body(), Either::Left(_))
         && let Err(refusal) = shard.hosts.check(&request)
     {
-        return closing(error(&refusal), request.version());
+        let version = request.version();
+        return closing(refused(shard, request, &refusal), version);
     }
     match shard.cors.admit(&request, page) {
         Ok(None) => respond(shard, request, origin).await,
         Ok(Some(preflight)) => preflight,
-        Err(refusal) => error(&refusal),
+        Err(refusal) => refused(shard, request, &refusal),
     }
+}
+
+/// The answer to a request that is refused before its body is read.
+fn refused(shard: &Shard, request: Request<RequestBody>, refusal: &ApiError) -> Response {
+    unread(shard, request);
+    error(refusal)
+}
+
+fn unread(shard: &Shard, request: Request<RequestBody>) {
+    let (head, body) = request.into_parts();
+    leave(shard, &head, body);
 }
 
 async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Origin) -> Response {
@@ -126,13 +137,6 @@ async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Orig
     let path = below(&shard.config.web.root_path, request.uri().path()).to_owned();
     let version = request.version();
     let mut origin = origin.clone();
-    let unread = |request: Request<RequestBody>| {
-        // On HTTP/2 the stream ends alone.
-        if version < Version::HTTP_2 {
-            let (head, body) = request.into_parts();
-            leave(shard, &head.headers, body);
-        }
-    };
     let answer = match shard.routes.find(&method, &path) {
         Found::Route(route, parameter) => {
             match keys::authorise(&shard.keys, route, request.headers()) {
@@ -141,17 +145,17 @@ async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Orig
                     handlers::dispatch(shard, route, parameter, request, &origin).await
                 }
                 Err(refusal) => {
-                    unread(request);
+                    unread(shard, request);
                     Err(refusal)
                 }
             }
         }
         Found::Method(allow) => {
-            unread(request);
+            unread(shard, request);
             return method_not_allowed(allow);
         }
         Found::Nothing => {
-            unread(request);
+            unread(shard, request);
             Err(ApiError::route_not_found(method.as_str(), &path))
         }
     };

@@ -140,6 +140,10 @@ impl Write for Socket {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         ready!(self.poll_rest(cx))?;
-        self.wire.poll_shutdown(cx)
+        match self.wire.poll_shutdown(cx) {
+            // TLS says goodbye, which takes a reader too.
+            Poll::Pending => self.await_reader(cx),
+            shut => shut,
+        }
     }
 }

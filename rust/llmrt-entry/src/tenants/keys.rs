@@ -11,6 +11,7 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use super::file::{Digest, KeyFileError, Listed, digest, read};
 use super::tenant::{Rules, Tenant};
+use crate::config::Secret;
 
 /// Time between two looks at the file.
 const LOOK: Duration = Duration::from_secs(1);
@@ -31,9 +32,9 @@ struct Key {
 #[derive(Clone, Debug, Default)]
 pub struct KeySources {
     /// Keys that open every route.
-    pub given: Vec<String>,
+    pub given: Vec<Secret>,
     /// Those of administrators.
-    pub admins: Vec<String>,
+    pub admins: Vec<Secret>,
     /// The file of keys, read again when it changes.
     pub file: Option<PathBuf>,
     /// Whether the scheduler knows priorities.
@@ -59,8 +60,8 @@ impl Keys {
     /// # Errors
     /// The file of keys cannot be used.
     pub fn load(sources: KeySources) -> Result<Self, KeyFileError> {
-        let hashed = |keys: &[String], is_admin| {
-            let keys = keys.iter().map(|key| digest(key.as_bytes()));
+        let hashed = |keys: &[Secret], is_admin| {
+            let keys = keys.iter().map(|key| digest(key.0.as_bytes()));
             keys.map(|key| (key, is_admin)).collect::<Vec<_>>()
         };
         let mut given = hashed(&sources.admins, true);
@@ -236,8 +237,8 @@ mod tests {
     fn every_key_opens_and_admins_are_told_apart() {
         let scratch = Scratch::new();
         let given = KeySources {
-            given: vec!["one".to_owned(), "two".to_owned()],
-            admins: vec!["root".to_owned()],
+            given: ["one", "two"].map(|key| Secret(key.to_owned())).to_vec(),
+            admins: vec![Secret("root".to_owned())],
             ..KeySources::default()
         };
         let keys = keys(&scratch, "three\n", given);

@@ -1,5 +1,6 @@
 //! The ledger alone, the gate of one worker, and gates of several before one keeper.
 
+mod link;
 mod one;
 mod properties;
 mod several;

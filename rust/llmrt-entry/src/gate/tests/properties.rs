@@ -187,7 +187,7 @@ impl World {
                     *id,
                     tenant,
                     claim.permits,
-                    claim.answers(),
+                    claim.answers_told(),
                     claim.is_in_line(),
                 )
             })
@@ -226,7 +226,7 @@ impl World {
         let tokens = |claim: &Answers| u64::from(claim.tokens());
         let queued: u64 = ledger
             .claims()
-            .map(|(_, claim)| tokens(&claim.answers()))
+            .map(|(_, claim)| tokens(&claim.answers_told()))
             .sum();
         prop_assert_eq!(ledger.queued_tokens(), queued);
         let in_line = ledger.claims().filter(|(_, claim)| claim.is_in_line());
@@ -234,7 +234,7 @@ impl World {
         let placed = |claim: &Answers| claim.answers.iter().filter(|one| one.placed).count();
         let places: usize = ledger
             .claims()
-            .map(|(_, claim)| placed(&claim.answers()))
+            .map(|(_, claim)| placed(&claim.answers_told()))
             .sum();
         prop_assert_eq!(ledger.places_taken() as usize, places);
         if !returned {
