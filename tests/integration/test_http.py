@@ -193,6 +193,16 @@ def test_oversized_body_is_413(client: httpx2.Client) -> None:
     assert_openai_error(response, 413)
 
 
+@pytest.mark.parametrize(
+    ("path", "content_type", "status"), [(CHAT, "text/plain", 400), ("/v1/nothing", "application/json", 404)]
+)
+def test_a_refusal_is_heard_though_its_body_still_comes(
+    client: httpx2.Client, path: str, content_type: str, status: int
+) -> None:
+    response = client.post(path, content=b"x" * (4 << 20), headers={"content-type": content_type})
+    assert_openai_error(response, status)
+
+
 def test_request_id_is_made_or_echoed(client: httpx2.Client) -> None:
     assert client.get("/health").headers["x-request-id"]
     echoed = client.post(CHAT, json=GOOD, headers={"x-request-id": "trace-7"})

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT};
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Version};
+use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Incoming};
 use hyper::rt::Executor;
@@ -31,12 +30,12 @@ const LINGER: usize = 2;
 /// too big, 429 when the bodies of all requests together are.
 pub async fn read_json(
     shard: &Shard,
-    head: &Parts,
+    headers: &HeaderMap,
     body: RequestBody,
 ) -> Result<Held<Bytes>, ApiError> {
     let limits = &shard.config.limits;
-    if let Err(refusal) = check_type(&head.headers) {
-        leave(shard, head, body);
+    if let Err(refusal) = check_type(headers) {
+        leave(shard, headers, body);
         return Err(refusal);
     }
     let too_large = || {
@@ -48,7 +47,7 @@ pub async fn read_json(
     };
     let announced = body.size_hint().lower();
     if announced > limits.max_body_bytes as u64 {
-        leave(shard, head, body);
+        leave(shard, headers, body);
         return Err(too_large());
     }
     let collected = collect(body, limits.max_body_bytes, shard.bodies.reserve());
@@ -71,11 +70,10 @@ pub async fn read_json(
 }
 
 /// Reads a body that nobody wants while its answer is on its way. Left alone it would end a connection of HTTP/1.1,
-/// unless it had arrived by then, and its client would not be told. On HTTP/2 its stream ends alone.
-pub fn leave(shard: &Shard, head: &Parts, body: RequestBody) {
+/// unless it had arrived by then, or the stream of HTTP/2, and clients that still send do not look for an answer then.
+pub fn leave(shard: &Shard, headers: &HeaderMap, body: RequestBody) {
     // Who waits for `100 Continue` sends nothing, unless we read.
-    let comes = !body.is_end_stream() && !head.headers.contains_key(EXPECT);
-    if comes && head.version < Version::HTTP_2 {
+    if !body.is_end_stream() && !headers.contains_key(EXPECT) {
         let limits = &shard.config.limits;
         let limit = LINGER * limits.max_body_bytes;
         LocalExecutor.execute(discard(body, limit, limits.body_timeout()));
