@@ -35,6 +35,7 @@ mod succession;
 mod tenants;
 #[cfg(test)]
 mod tests;
+mod watched;
 mod worker;
 
 pub use config::EntryConfig;

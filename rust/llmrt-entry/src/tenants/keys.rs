@@ -2,19 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
 
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use super::file::{Digest, KeyFileError, Listed, digest, read};
 use super::tenant::{Rules, Tenant};
 use crate::config::Secret;
-
-/// Time between two looks at the file.
-const LOOK: Duration = Duration::from_secs(1);
+use crate::watched::Watched;
 
 /// Whose key a request bears.
 #[derive(Clone)]
@@ -46,15 +42,10 @@ pub struct Keys {
     anybody: Rc<Tenant>,
     /// Those that do not come from the file.
     given: Vec<(Digest, bool)>,
-    file: Option<PathBuf>,
+    file: Option<(PathBuf, Watched)>,
     priorities: bool,
     table: RefCell<Vec<Key>>,
-    /// The file as it was when it was read last, successfully or not.
-    read: RefCell<Stamp>,
 }
-
-/// Tells whether the file has changed: modification time, size and inode.
-type Stamp = Option<(i64, i64, u64, u64)>;
 
 impl Keys {
     /// # Errors
@@ -66,17 +57,18 @@ impl Keys {
         };
         let mut given = hashed(&sources.admins, true);
         given.extend(hashed(&sources.given, false));
-        let file = sources.file;
+        let file = sources
+            .file
+            .map(|path| (path.clone(), Watched::new([path])));
         let keys = Self {
             anybody: Tenant::new(Rules::default()),
             given,
             priorities: sources.priorities,
             table: RefCell::default(),
-            read: RefCell::new(file.as_deref().and_then(stamp)),
             file,
         };
         let listed = match &keys.file {
-            Some(path) => read(path, keys.priorities)?,
+            Some((path, _)) => read(path, keys.priorities)?,
             None => Vec::new(),
         };
         keys.put(listed);
@@ -131,10 +123,7 @@ impl Keys {
 
     /// Whether the file is another one than was read last.
     pub fn has_changed(&self) -> bool {
-        let Some(path) = &self.file else {
-            return false;
-        };
-        stamp(path) != *self.read.borrow()
+        (self.file.as_ref()).is_some_and(|(_, watched)| watched.have_changed())
     }
 
     /// Whether there is a file that could be read again.
@@ -144,10 +133,11 @@ impl Keys {
 
     /// Reads the file again. One that cannot be used is refused, and what was read before stays.
     pub async fn reload(&self) {
-        let Some(path) = self.file.clone() else {
+        let Some((path, watched)) = &self.file else {
             return;
         };
-        self.read.replace(stamp(&path));
+        watched.mark();
+        let path = path.clone();
         let priorities = self.priorities;
         let listed = tokio::task::spawn_blocking(move || read(&path, priorities)).await;
         match listed {
@@ -161,19 +151,11 @@ impl Keys {
         }
     }
 
-    /// Reloads when the file has changed and then stayed the same for a moment: whoever writes it may not be done.
+    /// Reloads when the file has changed.
     pub async fn watch(&self) {
-        let Some(path) = &self.file else {
-            return;
-        };
-        let mut before = *self.read.borrow();
-        loop {
-            tokio::time::sleep(LOOK).await;
-            let now = stamp(path);
-            if now == before && now != *self.read.borrow() {
-                self.reload().await;
-            }
-            before = now;
+        while let Some((_, watched)) = &self.file {
+            watched.change().await;
+            self.reload().await;
         }
     }
 
@@ -211,11 +193,6 @@ impl Keys {
 
 fn hex(digest: &Digest) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn stamp(path: &Path) -> Stamp {
-    let seen = std::fs::metadata(path).ok()?;
-    Some((seen.mtime(), seen.mtime_nsec(), seen.size(), seen.ino()))
 }
 
 #[cfg(test)]
