@@ -31,7 +31,7 @@ log = logging.getLogger("llmrt.engine.process")
 
 FAILED = 1
 FAREWELL_MS = 200
-"""Milliseconds in which the links of a failed process may still send."""
+"""Milliseconds in which the links of a process that ends may still send."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -127,7 +127,7 @@ def _description(model: str, info: ExecutorInfo, scheduler: Scheduler) -> dict[s
 def _end(code: int) -> NoReturn:
     """Ends the process when what the links have to say is on its way.
 
-    Python's own end may wait for ever for a step that hangs in native code.
+    Python's own end would not wait for them, and might wait for ever for a step that hangs in native code.
     """
     zmq.Context.instance().destroy(linger=FAREWELL_MS)
     logging.shutdown()
@@ -138,5 +138,4 @@ def _end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    if failed := main():
-        _end(failed)
+    _end(main())
