@@ -83,6 +83,12 @@ impl JoinError {
             Self::Secret { .. } | Self::Stranger { .. } => false,
         }
     }
+
+    /// Whether it was said by a core, which has proved that it is one, and stays true. Anybody can say the rest who
+    /// reaches this node by the core's address.
+    pub(crate) fn is_verdict(&self) -> bool {
+        matches!(self, Self::Refused { again: false, .. })
+    }
 }
 
 /// Where a node joins, and as what.

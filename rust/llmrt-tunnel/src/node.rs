@@ -338,7 +338,7 @@ impl Driver {
         let _ = self.arrived.send(arrival).await;
     }
 
-    /// Tries until the core is there again, or will not have this node any more.
+    /// Tries until the core is there again, or says itself that it will not have this node any more.
     async fn join_again(&self, slot: u16) -> Result<(Session, Welcome), JoinError> {
         let mut pause = FIRST_PAUSE;
         let mut told = String::new();
@@ -348,7 +348,7 @@ impl Driver {
                 Ok(joined) => return Ok(joined),
                 Err(error) => error,
             };
-            if !error.may_pass() {
+            if error.is_verdict() {
                 return Err(error);
             }
             let reason = error.to_string();

@@ -48,9 +48,7 @@ impl Record {
                 channel,
                 mut reason,
             } => {
-                let end =
-                    (0..=MAX_TEXT.min(reason.len())).rfind(|&end| reason.is_char_boundary(end));
-                reason.truncate(end.unwrap_or(0));
+                cut(&mut reason);
                 (CLOSE, channel, reason.into())
             }
             Self::Ping => (PING, 0, Bytes::new()),
@@ -96,6 +94,12 @@ impl Record {
             _ => Self::Ping,
         }))
     }
+}
+
+/// Shortens what is said for people to a length that is always sent.
+pub fn cut(text: &mut String) {
+    let end = (0..=MAX_TEXT.min(text.len())).rfind(|&end| text.is_char_boundary(end));
+    text.truncate(end.unwrap_or(0));
 }
 
 #[cfg(test)]

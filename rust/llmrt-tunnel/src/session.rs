@@ -78,9 +78,11 @@ impl Session {
         }
     }
 
-    /// Sends `plain` as one piece.
+    /// Sends `plain` as one piece. An error where it is longer than [`MAX_PLAIN`], and nothing is sent then.
     pub async fn send(&mut self, plain: &[u8]) -> Result<(), SessionError> {
-        debug_assert!(plain.len() <= MAX_PLAIN);
+        if plain.len() > MAX_PLAIN {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
+        }
         let mut piece = Vec::new();
         self.sealer.seal(plain, &mut piece);
         Ok(self.stream.write_all(&piece).await?)

@@ -1,16 +1,15 @@
 //! Who comes from outside: proves itself, says who it is, and gets a place.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::spawn_local;
+use tokio::task::{AbortHandle, spawn_local, yield_now};
 use tokio::time::{sleep, timeout};
 
 use super::config::Config;
@@ -19,9 +18,12 @@ use super::slot::{Guest, Guests};
 use crate::VERSION;
 use crate::join::{Answer, Join, Refused, Welcome};
 use crate::line::Line;
+use crate::record::cut;
+use crate::secret::Secret;
 use crate::session::{PATIENCE, Session, SessionError};
 
-/// Connections that have not joined yet; more wait in the kernel's queue.
+/// Connections that have not proved themselves yet. Each further one takes the place of the oldest: anybody can hold any
+/// number of silent ones, and a node that waited behind them would not come in.
 const HALF_OPEN: usize = 64;
 /// Least time between two lines about those who were not let in.
 const QUIET: Duration = Duration::from_secs(1);
@@ -49,11 +51,21 @@ impl Door {
 
     /// Takes connections for as long as the gateway lives.
     pub async fn open(self: Rc<Self>, listener: TcpListener) {
-        let half_open = Arc::new(Semaphore::new(HALF_OPEN));
-        while let Ok(permit) = half_open.clone().acquire_owned().await {
+        let mut half_open: VecDeque<(SocketAddr, AbortHandle)> = VecDeque::new();
+        loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    spawn_local(self.clone().admit(stream, address, permit));
+                    half_open.retain(|(_, task)| !task.is_finished());
+                    if half_open.len() >= HALF_OPEN
+                        && let Some((oldest, task)) = half_open.pop_front()
+                    {
+                        task.abort();
+                        self.complaints.tell(oldest, &Unfit::crowded());
+                    }
+                    let task = spawn_local(self.clone().meet(stream, address));
+                    half_open.push_back((address, task.abort_handle()));
+                    // It is heard before many others come.
+                    yield_now().await;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be taken");
@@ -63,30 +75,31 @@ impl Door {
         }
     }
 
-    async fn admit(
-        self: Rc<Self>,
-        stream: TcpStream,
-        address: SocketAddr,
-        _permit: OwnedSemaphorePermit,
-    ) {
-        let refused = match timeout(PATIENCE, self.greet(stream, address)).await {
-            Ok(Ok(())) => return,
-            Ok(Err(reason)) => reason,
-            Err(_) => Unfit {
-                kind: "silent",
-                reason: format!("it has not joined within {} s", PATIENCE.as_secs()),
-            },
-        };
-        self.complaints.tell(address, &refused);
+    /// Hears who has connected, and lets it in when it has proved itself.
+    async fn meet(self: Rc<Self>, stream: TcpStream, address: SocketAddr) {
+        match in_time(prove(stream, &self.config.secret)).await {
+            // On its own: no stranger can push it aside any more.
+            Ok((session, join)) => drop(spawn_local(self.admit(session, join, address))),
+            Err(unfit) => self.complaints.tell(address, &unfit),
+        }
+    }
+
+    async fn admit(self: Rc<Self>, session: Session, join: BytesMut, address: SocketAddr) {
+        if let Err(unfit) = in_time(self.answer(session, &join, address)).await {
+            self.complaints.tell(address, &unfit);
+        }
     }
 
     /// Returns why the one at `address` was not let in.
-    async fn greet(&self, stream: TcpStream, address: SocketAddr) -> Result<(), Unfit> {
-        let mut session = Session::answer(stream, &self.config.secret).await?;
-        let join = session.receive().await?;
+    async fn answer(
+        &self,
+        mut session: Session,
+        join: &[u8],
+        address: SocketAddr,
+    ) -> Result<(), Unfit> {
         let since = Instant::now();
         let placed = self
-            .judge(&join)
+            .judge(join)
             .and_then(|join| self.place(&join, address, since));
         match placed {
             Ok(index) => Ok(self.seat(session, address, index, since).await?),
@@ -128,9 +141,13 @@ impl Door {
 
     /// Reads what a node says of itself, and whether it fits.
     fn judge(&self, join: &[u8]) -> Result<Join, Refused> {
-        let refused = |reason: String| Refused {
-            reason,
-            again: false,
+        let refused = |mut reason: String| {
+            // It may repeat what the node has sent.
+            cut(&mut reason);
+            Refused {
+                reason,
+                again: false,
+            }
         };
         let join: Join = serde_json::from_slice(join)
             .map_err(|error| refused(format!("its greeting cannot be read: {error}")))?;
@@ -167,6 +184,23 @@ impl Door {
     }
 }
 
+/// A session with whoever knows the secret, and what it says of itself.
+async fn prove(stream: TcpStream, secret: &Secret) -> Result<(Session, BytesMut), Unfit> {
+    let mut session = Session::answer(stream, secret).await?;
+    let join = session.receive().await?;
+    Ok((session, join))
+}
+
+async fn in_time<T>(step: impl Future<Output = Result<T, Unfit>>) -> Result<T, Unfit> {
+    match timeout(PATIENCE, step).await {
+        Ok(done) => done,
+        Err(_) => Err(Unfit {
+            kind: "silent",
+            reason: format!("it has not joined within {} s", PATIENCE.as_secs()),
+        }),
+    }
+}
+
 async fn send(session: &mut Session, answer: &Answer) -> Result<(), SessionError> {
     let plain = serde_json::to_vec(answer).map_err(io::Error::from)?;
     session.send(&plain).await
@@ -176,6 +210,15 @@ async fn send(session: &mut Session, answer: &Answer) -> Result<(), SessionError
 struct Unfit {
     kind: &'static str,
     reason: String,
+}
+
+impl Unfit {
+    fn crowded() -> Self {
+        Self {
+            kind: "crowded",
+            reason: format!("{HALF_OPEN} others came before it had joined"),
+        }
+    }
 }
 
 impl From<Refused> for Unfit {

@@ -19,7 +19,8 @@ use super::requests;
 use crate::line::Line;
 use crate::record::Record;
 
-/// Frames of a node that may wait for its connection to the scheduler, which takes them without waiting.
+/// Frames of a node that may wait for its connection to the scheduler; then the node is not read on. That is never long:
+/// a connection that stands takes them without waiting or ends, and one attempt to connect is bounded in time.
 const QUEUE: usize = 1024;
 /// Connections to the scheduler that a node may have: one, and those that it has given up just now.
 const MOST_CONNECTIONS: usize = 8;
@@ -86,7 +87,7 @@ impl<L: Listener> Slot<L> {
             tokio::select! {
                 arrival = self.listener.next() => self.arrived(arrival),
                 record = next(&mut self.node) => match record {
-                    Ok(record) => self.record(record),
+                    Ok(record) => self.record(record).await,
                     Err(reason) => self.lose(&reason),
                 },
                 guest = guests.recv() => match guest {
@@ -189,7 +190,7 @@ impl<L: Listener> Slot<L> {
         }
     }
 
-    fn record(&mut self, record: Record) {
+    async fn record(&mut self, record: Record) {
         match record {
             Record::Open { channel } => self.connect(channel),
             Record::Data { channel, frame } => match self.channels.get(&channel) {
@@ -197,7 +198,7 @@ impl<L: Listener> Slot<L> {
                     // Who does not read is a peer whose connection has just ended.
                     self.listener.push(key, frame.into());
                 }
-                None => self.submit(channel, frame),
+                None => self.submit(channel, frame).await,
             },
             Record::Close { channel, .. } => {
                 if let Some(node) = &mut self.node {
@@ -233,17 +234,11 @@ impl<L: Listener> Slot<L> {
         ));
     }
 
-    fn submit(&mut self, channel: u32, frame: Bytes) {
-        let Some(frames) = self
-            .node
-            .as_ref()
-            .and_then(|node| node.requests.get(&channel))
-        else {
-            // Its other side has ended, which the node has been told.
-            return;
-        };
-        if let Err(mpsc::error::TrySendError::Full(_)) = frames.try_send(frame) {
-            self.lose("it sends more than the scheduler takes");
+    async fn submit(&self, channel: u32, frame: Bytes) {
+        let requests = self.node.as_ref().map(|node| &node.requests);
+        if let Some(frames) = requests.and_then(|requests| requests.get(&channel)) {
+            // Fails when its other side has ended, which the node has been told.
+            let _ = frames.send(frame).await;
         }
     }
 }
