@@ -18,6 +18,7 @@
 //! Between a socket and [`Inbox::recv`] there is no task and no channel, and [`Outbox::send`] writes to the
 //! connection's queue on the caller's stack. An idle link wakes once per heartbeat.
 
+mod descriptor;
 mod driver;
 mod inbox;
 pub mod memory;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use llmrt_wire::Message;
 use tokio::sync::{mpsc, watch};
 
+pub use descriptor::adopt_listener;
 pub use options::{Identity, LinkOptions, Welcome};
 pub use settings::{ConfigError, LinkTimes, Rule, Topology, read_config};
 pub use transport::LinkOutbox;

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use hyper::body::{Body, Incoming};
 use hyper::service::Service;
 use hyper::{Request, Response};
-use socket2::SockRef;
+use llmrt_link::adopt_listener;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
@@ -29,23 +28,7 @@ use crate::config::EntryConfig;
 /// # Errors
 /// The descriptor is not open or not a socket that listens; then it is left alone.
 pub fn adopt(fd: i32) -> io::Result<Listener> {
-    let invalid = |reason: &str| {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("listen_fd {fd} {reason}"),
-        )
-    };
-    if fd < 0 {
-        return Err(invalid("is not a descriptor"));
-    }
-    // SAFETY: only looked at; a descriptor that is not open makes the look fail.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    if !SockRef::from(&borrowed).is_listener()? {
-        return Err(invalid("does not listen"));
-    }
-    // SAFETY: it is open, and the configuration hands it over: nobody else in this process closes it.
-    let socket = socket2::Socket::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    socket.set_nonblocking(true)?;
+    let socket = socket2::Socket::from(adopt_listener(fd)?);
     Ok(if socket.local_addr()?.is_unix() {
         Listener::Unix(UnixListener::from_std(socket.into())?)
     } else {

@@ -12,12 +12,11 @@ mod slot;
 mod tests;
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::rc::Rc;
 
 use llmrt_link::transport::{LinkOutbox, Listener};
 use llmrt_link::zmq::{self, Router, ZmqInbox};
-use llmrt_link::{ConfigError, Event, Identity, Inbox, LinkError, Outbox, Welcome};
+use llmrt_link::{ConfigError, Event, Identity, Inbox, LinkError, Outbox, Welcome, adopt_listener};
 use llmrt_log::LogError;
 use llmrt_wire::{Call, Message, Reply};
 use tokio::net::TcpListener;
@@ -54,7 +53,7 @@ pub fn run(config_json: &str) -> Result<(), RunError> {
         .enable_all()
         .build()?;
     LocalSet::new().block_on(&runtime, async {
-        let listener = adopt(config.listen_fd)?;
+        let listener = TcpListener::from_std(adopt_listener(config.listen_fd)?.into())?;
         // Not SIGTERM, which a service manager sends to all processes at once: there is work until the server has drained.
         let mut told = signal(SignalKind::user_defined1())?;
         let (control, status) = (config.control.clone(), config.status.clone());
@@ -73,17 +72,6 @@ pub fn run(config_json: &str) -> Result<(), RunError> {
         control.close("the gateway ends");
         Ok(())
     })
-}
-
-/// Takes over the descriptor of the listening socket. Must be called within the runtime.
-fn adopt(fd: i32) -> io::Result<TcpListener> {
-    if fd < 0 {
-        return Err(io::Error::other("listen_fd is not a descriptor"));
-    }
-    // SAFETY: the supervisor hands it over for this: nobody else in this process knows or closes it.
-    let socket = socket2::Socket::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    socket.set_nonblocking(true)?;
-    TcpListener::from_std(socket.into())
 }
 
 /// Binds every place and opens the door.
