@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import h2.connection
 import httpx2
 import pytest
 
@@ -67,7 +68,7 @@ def core(hosts: Hosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     path = tmp_path_factory.mktemp("core") / "core.sock"
     server = Server(
         *(*MOCK, "--uds", str(path), "--core-listen", f"tcp://{hosts.address}:7700", "--max-entry-nodes", "1"),
-        *("--step-deadline", str(DEADLINE), "--max-core-restarts", "100"),
+        *("--step-deadline", str(DEADLINE), "--max-core-restarts", "100", "--max-num-queued-reqs", "8192"),
         command=hosts.at(hosts.core, *PYTHON, "llmrt.cli.serve"),
         env={"LLMRT_CORE_SECRET": SECRET},
         clear=True,
@@ -165,6 +166,40 @@ def test_the_doctor_sees_through_to_the_node(core: Server, node: Server) -> None
     assert hops[place]["stats"]["open_requests"] == 1
     assert hops[place]["stats"]["node"].startswith("10.213.7.2:")
     assert hops["gateway.status"]["state"] == "ok" and hops["gateway.status"]["stats"]["nodes"] == 1
+
+
+def submit_many(node: Server, count: int, each: int) -> socket.socket:
+    """``count`` requests for ``each`` answers on one HTTP/2 connection."""
+    connection = h2.connection.H2Connection()
+    connection.initiate_connection()
+    head = {":method": "POST", ":path": "/v1/completions", ":scheme": "http", ":authority": "node"}
+    for number in range(count):
+        stream = 2 * number + 1
+        connection.send_headers(stream, [*head.items(), ("content-type", "application/json")])
+        connection.send_data(stream, json.dumps({**LONG, "n": each}).encode(), end_stream=True)
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(node.path)
+    client.sendall(connection.data_to_send())
+    return client
+
+
+def test_a_client_that_leaves_many_answers_at_once_ends_no_other(core: Server, node: Server) -> None:
+    count, each = 48, 128
+    with contextlib.ExitStack() as stack:
+        other = Stream(node, stack)
+        before = node.log.count("joined the core")
+        with submit_many(node, count, each):
+
+            def submitted() -> bool:
+                now = core.metrics()
+                names = ("llmrt_num_requests_running", "llmrt_num_requests_waiting")
+                return sum(now[name] for name in names) == count * each + 1
+
+            wait_for(submitted, "all to be submitted", 60)
+        running(core, 1)
+        other.more(20)
+        assert node.log.count("joined the core") == before
+    running(core, 0)
 
 
 def test_all_places_taken_is_said(core: Server, node: Server, hosts: Hosts) -> None:
@@ -339,6 +374,16 @@ def test_a_node_ends_when_its_core_comes_back_as_another() -> None:
         assert core.stop() == 0
         with node.client() as client:
             assert client.post("/v1/completions", json=SHORT).status_code == 503
+        # Somebody else has the address meanwhile, as a load balancer may.
+        host, _, port = address.removeprefix("tcp://").rpartition(":")
+        with socket.create_server((host, int(port))) as stranger:
+            stranger.settimeout(60)
+            for _ in range(3):
+                asked, _ = stranger.accept()
+                with asked:
+                    asked.recv(64)
+                    asked.sendall(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+        assert "is no llmrt core" in node.log
         core = Server(*MOCK, "--core-listen", address, "--max-num-seqs", "3", env=shared)
         assert node.process.wait(60) == 1
         assert "another configuration" in node.log
