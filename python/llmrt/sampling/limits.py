@@ -1,8 +1,7 @@
 """``min_p``, ``top_k`` and ``top_p`` together: each is a floor on the scores, so all are one comparison.
 
 Limits keep few tokens as a rule. So a row's best tokens are looked at first, and only where they do not hold
-everything that may be chosen are more of them sorted. Which way a row goes depends on that row alone, and all ways sum
-the same numbers in the order of token ids.
+everything that may be chosen are more of them sorted. Which way a row goes depends on that row alone.
 """
 
 from __future__ import annotations
@@ -37,17 +36,18 @@ class Limits:
         return Limits(self.top_k[rows], self.top_p[rows], self.min_p[rows])
 
 
-def choose(scores: torch.Tensor, limits: Limits, uniforms: torch.Tensor) -> torch.Tensor:
+def choose(scores: torch.Tensor, limits: Limits, keys: torch.Tensor) -> torch.Tensor:
     """Draws one token a row among those that ``limits`` allow: int64 ``[rows]``.
 
-    ``scores`` ``[rows, vocab_size]`` are logits over temperature; they are overwritten.
+    ``scores`` ``[rows, vocab_size]`` are logits over temperature; they are overwritten. ``keys`` are those of
+    :mod:`~llmrt.sampling.draw`.
     """
     scores.sub_(scores.amax(dim=1, keepdim=True))
     tokens = torch.empty(scores.shape[0], dtype=torch.int64)
     pending = torch.arange(scores.shape[0])
     for look in (*LOOKS, scores.shape[1]):
         rows = scores if pending.numel() == scores.shape[0] else scores.index_select(0, pending)
-        drawn, complete = _among_best(rows, look, limits.of(pending.numpy()), uniforms[pending])
+        drawn, complete = _among_best(rows, look, limits.of(pending.numpy()), keys[pending])
         tokens[pending] = drawn
         pending = pending[~complete]
         if not pending.numel():
@@ -56,15 +56,13 @@ def choose(scores: torch.Tensor, limits: Limits, uniforms: torch.Tensor) -> torc
 
 
 def _among_best(
-    scores: torch.Tensor, look: int, limits: Limits, uniforms: torch.Tensor
+    scores: torch.Tensor, look: int, limits: Limits, keys: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draws among the ``look`` best of each row, whose first is 0. The rows marked (bool) had all that may be drawn."""
     best, ids = scores.topk(min(look, scores.shape[1]), dim=1)
     floor, complete = _floor(scores, best, limits)
-    by_id = ids.sort(dim=1)
-    weights = best.exp().masked_fill_(best < floor, 0).gather(1, by_id.indices)
-    drawn = draw.draw(weights, uniforms).unsqueeze(1)
-    return by_id.values.gather(1, drawn).squeeze(1), complete.squeeze(1)
+    weights = best.exp().masked_fill_(best < floor, 0)
+    return draw.draw_among(weights, ids, keys), complete.squeeze(1)
 
 
 def _floor(scores: torch.Tensor, best: torch.Tensor, limits: Limits) -> tuple[torch.Tensor, torch.Tensor]:

@@ -95,16 +95,16 @@ class Sampler:
 
     def _sample_random(self, logits: torch.Tensor, slots: Slots, positions: Slots) -> torch.Tensor:
         logits.div_(values(self._temperature, slots))
-        uniforms = draw.uniform(torch.from_numpy(self._seed[slots]), torch.from_numpy(positions))
+        keys = draw.keys_of(torch.from_numpy(self._seed[slots]), torch.from_numpy(positions))
         limits = Limits(self._top_k[slots], self._top_p[slots], self._min_p[slots])
         limited = limits.limited()
         if limited.all():
-            return choose(logits, limits, uniforms)
+            return choose(logits, limits, keys)
         if not limited.any():
-            return draw.draw(logits.softmax(dim=1), uniforms)
+            return draw.draw(logits.softmax(dim=1), keys)
         tokens = torch.empty(len(slots), dtype=torch.int64)
         free, rows = torch.from_numpy(np.flatnonzero(~limited)), np.flatnonzero(limited)
         index = torch.from_numpy(rows)
-        tokens[free] = draw.draw(logits.index_select(0, free).softmax(dim=1), uniforms[free])
-        tokens[index] = choose(logits.index_select(0, index), limits.of(rows), uniforms[index])
+        tokens[free] = draw.draw(logits.index_select(0, free).softmax(dim=1), keys[free])
+        tokens[index] = choose(logits.index_select(0, index), limits.of(rows), keys[index])
         return tokens
