@@ -77,7 +77,11 @@ class Doors:
 
     def connection(self) -> httpx2.Client:
         """A new one, wherever it leads."""
-        client = httpx2.Client(base_url=self.server.url, http1=not self.http2, http2=self.http2, timeout=60)
+        # Another connection in its place might lead to another worker.
+        lasting = httpx2.Limits(keepalive_expiry=None)
+        client = httpx2.Client(
+            base_url=self.server.url, http1=not self.http2, http2=self.http2, timeout=60, limits=lasting
+        )
         return self.stack.enter_context(client)
 
     @property

@@ -35,7 +35,7 @@ pub async fn answer(
     origin: &Origin,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
-    let body = read_json(shard, &head.headers, body).await?;
+    let body = read_json(shard, &head, body).await?;
     let limits = shard.api_limits();
     let parse = move |body: Bytes| parse(endpoint, &body, &limits);
     let Held {

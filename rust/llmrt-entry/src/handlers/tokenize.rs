@@ -21,7 +21,7 @@ pub async fn tokenize(
     request: Request<RequestBody>,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
-    let body = read_json(shard, &head.headers, body).await?;
+    let body = read_json(shard, &head, body).await?;
     let limits = shard.api_limits();
     let max_model_len = limits.max_model_len;
     let parse = move |body: Bytes| TokenizeRequest::parse(&body, &limits);
@@ -77,7 +77,7 @@ pub async fn detokenize(
     request: Request<RequestBody>,
 ) -> Result<Response, ApiError> {
     let (head, body) = request.into_parts();
-    let body = read_json(shard, &head.headers, body).await?;
+    let body = read_json(shard, &head, body).await?;
     let limits = shard.api_limits();
     let parse = move |body: Bytes| DetokenizeRequest::parse(&body, &limits);
     let Held {

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT};
-use http::{HeaderMap, HeaderValue};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Version};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Incoming};
 use hyper::rt::Executor;
+use tokio::time::timeout;
 
 use super::budget::{Held, Reservation};
 use crate::api::json::check_content_type;
@@ -23,6 +25,9 @@ pub type RequestBody = Either<Incoming, Full<Bytes>>;
 /// never see the answer.
 const LINGER: usize = 2;
 
+/// On HTTP/2 a body that nobody wants is waited for so long; then its stream ends, and with it nothing else.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Reads a JSON body; its content is not looked at.
 ///
 /// # Errors
@@ -30,12 +35,12 @@ const LINGER: usize = 2;
 /// too big, 429 when the bodies of all requests together are.
 pub async fn read_json(
     shard: &Shard,
-    headers: &HeaderMap,
+    head: &Parts,
     body: RequestBody,
 ) -> Result<Held<Bytes>, ApiError> {
     let limits = &shard.config.limits;
-    if let Err(refusal) = check_type(headers) {
-        leave(shard, headers, body);
+    if let Err(refusal) = check_type(&head.headers) {
+        leave(shard, head, body);
         return Err(refusal);
     }
     let too_large = || {
@@ -47,11 +52,11 @@ pub async fn read_json(
     };
     let announced = body.size_hint().lower();
     if announced > limits.max_body_bytes as u64 {
-        leave(shard, headers, body);
+        leave(shard, head, body);
         return Err(too_large());
     }
     let collected = collect(body, limits.max_body_bytes, shard.bodies.reserve());
-    match tokio::time::timeout(limits.body_timeout(), collected).await {
+    match timeout(limits.body_timeout(), collected).await {
         Ok(Ok(Collected::Whole(body))) => Ok(body),
         Ok(Ok(Collected::TooLarge)) => Err(too_large()),
         Ok(Ok(Collected::NoRoom)) => {
@@ -71,12 +76,18 @@ pub async fn read_json(
 
 /// Reads a body that nobody wants while its answer is on its way. Left alone it would end a connection of HTTP/1.1,
 /// unless it had arrived by then, or the stream of HTTP/2, and clients that still send do not look for an answer then.
-pub fn leave(shard: &Shard, headers: &HeaderMap, body: RequestBody) {
+pub fn leave(shard: &Shard, head: &Parts, body: RequestBody) {
     // Who waits for `100 Continue` sends nothing, unless we read.
-    if !body.is_end_stream() && !headers.contains_key(EXPECT) {
+    if !body.is_end_stream() && !head.headers.contains_key(EXPECT) {
         let limits = &shard.config.limits;
-        let limit = LINGER * limits.max_body_bytes;
-        LocalExecutor.execute(discard(body, limit, limits.body_timeout()));
+        let patience = limits.body_timeout();
+        let pause = match head.version {
+            Version::HTTP_2 => PAUSE.min(patience),
+            _ => patience,
+        };
+        let discarded = discard(body, LINGER * limits.max_body_bytes, pause);
+        // What is late is cut off, as every late body is.
+        LocalExecutor.execute(async move { drop(timeout(patience, discarded).await) });
     }
 }
 
@@ -136,18 +147,14 @@ async fn collect(
     Ok(Collected::Whole(Held { value, place }))
 }
 
-/// Reads up to `limit` bytes, for `patience` at most, while the answer is on its way.
-async fn discard(mut body: RequestBody, limit: usize, patience: Duration) {
-    let read = async {
-        let mut total = 0;
-        while total <= limit
-            && let Some(Ok(frame)) = body.frame().await
-        {
-            total += frame.data_ref().map_or(0, Bytes::len);
-        }
-    };
-    // What is late is cut off, as every late body is.
-    let _ = tokio::time::timeout(patience, read).await;
+/// Reads up to `limit` bytes, none of which comes more than `pause` after the one before.
+async fn discard(mut body: RequestBody, limit: usize, pause: Duration) {
+    let mut total = 0;
+    while total <= limit
+        && let Ok(Some(Ok(frame))) = timeout(pause, body.frame()).await
+    {
+        total += frame.data_ref().map_or(0, Bytes::len);
+    }
 }
 
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {

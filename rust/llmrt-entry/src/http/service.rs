@@ -129,7 +129,7 @@ fn refused(shard: &Shard, request: Request<RequestBody>, refusal: &ApiError) -> 
 
 fn unread(shard: &Shard, request: Request<RequestBody>) {
     let (head, body) = request.into_parts();
-    leave(shard, &head.headers, body);
+    leave(shard, &head, body);
 }
 
 async fn respond(shard: &Rc<Shard>, request: Request<RequestBody>, origin: &Origin) -> Response {
