@@ -8,7 +8,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use llmrt_link::zmq::ZmqInbox;
-use llmrt_link::{Event, Inbox, LinkError, LinkTimes, PeerId, Welcome};
+use llmrt_link::{
+    ConfigError, Event, Inbox, LinkError, LinkTimes, PeerId, Rule, Welcome, read_config,
+};
 use llmrt_log::{LogConfig, LogError};
 use llmrt_wire::{Call, Message, Reply};
 use serde::Deserialize;
@@ -41,11 +43,17 @@ pub struct KeeperConfig {
     link: LinkTimes,
 }
 
+impl KeeperConfig {
+    fn rules(&self) -> Vec<Rule> {
+        vec![self.link.rule()]
+    }
+}
+
 /// Why a keeper did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
-    #[error("ledger configuration: {0}")]
-    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     #[error(transparent)]
     Log(#[from] LogError),
     #[error(transparent)]
@@ -71,7 +79,7 @@ impl Keeper {
     /// # Errors
     /// The configuration is refused, or its endpoint or its keys cannot be used.
     pub fn start(config_json: &str) -> Result<Self, KeeperError> {
-        let config: KeeperConfig = serde_json::from_str(config_json)?;
+        let config: KeeperConfig = read_config("ledger", config_json, KeeperConfig::rules)?;
         let flush = llmrt_log::init(&config.log)?;
         let (reloads, orders) = unbounded_channel();
         let (started, start) = mpsc::channel();

@@ -344,3 +344,17 @@ fn tokens_per_minute_are_counted_over_all_workers() {
         drop(turns);
     });
 }
+
+#[test]
+fn a_keeper_refuses_times_that_no_clock_can_measure() {
+    let config = serde_json::json!({
+        "endpoint": "ipc:///nowhere", "max_requests": 1, "max_running": 1, "max_queued_tokens": 0, "api_keys": [],
+        "admin_api_keys": [], "api_key_file": null, "priorities": false,
+        "log": {"format": "text", "level": "info"}, "link": {"heartbeat_s": 0, "silence_s": 1},
+    });
+    let refusal = Keeper::start(&config.to_string()).err().expect("a refusal");
+    assert!(
+        refusal.to_string().contains("link.heartbeat_s"),
+        "{refusal}"
+    );
+}
